@@ -1,0 +1,37 @@
+/**
+ * The two ends of the one cycle in the module graph. The reconciler sends commands through a Dispatcher (the agent
+ * gateway, which holds the open streams); the gateway hands what agents report to the StatusSink (the reconciler's side).
+ */
+import type { StartShardCommand, StopShardCommand } from '../domain/cluster.js';
+
+/** What became of a command on its way out. */
+export type DispatchResult =
+  | { readonly sent: true }
+  /** Not sent; the next pass decides anew. Never queued: a late command is a wrong one. */
+  | { readonly sent: false; readonly reason: 'notConnected' | 'backlogged' | 'staleTerm' };
+
+export interface Dispatcher {
+  startShard(term: number, command: StartShardCommand): DispatchResult;
+  stopShard(term: number, command: StopShardCommand): DispatchResult;
+  /** Node ids with an open stream. */
+  connectedNodes(): readonly string[];
+}
+
+export const DISPATCHER = Symbol('Dispatcher');
+
+/** Told that something changed: events only wake the loop early, the loop compares wanted with seen. */
+export interface StatusSink {
+  /** A report was taken into the inventory, or a stream opened or closed. */
+  nodeChanged(nodeId: string): void;
+  /** An agent answered a command. */
+  commandAnswered(nodeId: string, answer: CommandAnswer): void;
+}
+
+export interface CommandAnswer {
+  readonly commandId: string;
+  readonly outcome: 'accepted' | 'already' | 'refused' | 'unknown';
+  readonly message?: string;
+  readonly verdict?: string;
+}
+
+export const STATUS_SINK = Symbol('StatusSink');

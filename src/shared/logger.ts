@@ -1,0 +1,45 @@
+import { pino, type Logger as PinoLogger } from 'pino';
+
+/** Structured log: fields first, then a message, as pino has it. */
+export type Logger = PinoLogger;
+
+export interface LogSettings {
+  readonly level: 'debug' | 'info' | 'warn' | 'error';
+  readonly format: 'json' | 'pretty';
+}
+
+/** Field names whose values never reach a log, wherever they stand in a logged object. */
+const SECRET_FIELDS = ['authorization', 'cookie', 'apiKey', 'token', 'secret', 'password', 'joinToken'];
+const REDACTED_PATHS = SECRET_FIELDS.flatMap((field) => [field, `*.${field}`, `*.*.${field}`]);
+
+/** A line for a person at a terminal: time, level, message, then the fields that differ per line. */
+function prettyLine(line: string): string {
+  const { level, time, msg, component, ...fields } = JSON.parse(line) as Record<string, unknown>;
+  const clock = typeof time === 'string' ? time.slice(11, 19) : '';
+  const rest = Object.entries(fields)
+    .map(([key, value]) => `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join(' ');
+  const from = typeof component === 'string' ? `${component}: ` : '';
+  return `${clock} ${String(level).padEnd(5)} ${from}${String(msg)}${rest === '' ? '' : `  ${rest}`}\n`;
+}
+
+/**
+ * The process's log, written to standard error so that standard output stays free for data.
+ * Writes are synchronous: the last line before a crash is the one that is needed.
+ */
+export function createLogger(settings: LogSettings, write?: (line: string) => void): Logger {
+  const sink = write ?? ((line: string) => process.stderr.write(line));
+  return pino(
+    {
+      level: settings.level,
+      base: null,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+      redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
+    },
+    { write: (line: string) => sink(settings.format === 'pretty' ? prettyLine(line) : line) },
+  );
+}
+
+/** Token under which the process's logger is injected. */
+export const LOGGER = Symbol('Logger');
