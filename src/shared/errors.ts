@@ -257,7 +257,7 @@ export function errorChain(error: unknown): string[] {
   const messages: string[] = [];
   // Causes can form a ring by mistake; eight levels say everything a person reads.
   for (let at = error, depth = 0; at !== undefined && at !== null && depth < 8; depth++) {
-    messages.push(at instanceof Error ? at.message : String(at));
+    messages.push(at instanceof Error ? at.message : typeof at === 'string' ? at : JSON.stringify(at));
     at = at instanceof Error ? at.cause : undefined;
   }
   return messages;
