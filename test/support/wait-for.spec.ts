@@ -1,0 +1,31 @@
+import { describe, expect, it } from 'vitest';
+import { waitFor } from './wait-for.js';
+
+describe('waitFor', () => {
+  it('gives the first truthy value', async () => {
+    let calls = 0;
+    expect(await waitFor(() => (++calls === 3 ? 'here' : undefined))).toBe('here');
+    expect(calls).toBe(3);
+  });
+
+  it('names what it waited for and shows the last value', async () => {
+    const wait = waitFor(() => 0, { deadlineMs: 5, what: 'a one' });
+    await expect(wait).rejects.toThrow(/a one; last value: 0/);
+  });
+
+  it('treats a throwing condition as not yet and shows its error in the end', async () => {
+    let calls = 0;
+    const value = await waitFor(() => {
+      if (++calls < 3) throw new Error('not yet');
+      return calls;
+    });
+    expect(value).toBe(3);
+    const failing = waitFor(
+      () => {
+        throw new Error('never');
+      },
+      { deadlineMs: 5 },
+    );
+    await expect(failing).rejects.toThrow(/never/);
+  });
+});
