@@ -1,0 +1,19 @@
+# Two stages: build with the development packages, run without them.
+FROM node:24-slim AS build
+WORKDIR /app
+RUN apt-get update && apt-get install -y --no-install-recommends python3 make g++ && rm -rf /var/lib/apt/lists/*
+COPY package.json package-lock.json ./
+RUN npm ci --loglevel=error
+COPY . .
+RUN npx nest build && npm prune --omit=dev
+
+FROM node:24-slim
+WORKDIR /app
+ENV NODE_ENV=production
+COPY --from=build /app/package.json ./
+COPY --from=build /app/node_modules ./node_modules
+COPY --from=build /app/dist ./dist
+COPY --from=build /app/proto ./proto
+USER node
+# As process 1 Node reaps no orphans: run with an init (`init: true` in compose, `--init` with docker run).
+ENTRYPOINT ["node", "dist/main.js"]
