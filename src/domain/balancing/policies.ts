@@ -1,0 +1,27 @@
+import { Balancer } from './balancer.js';
+import type { Ranking } from './balancer.js';
+import type { PolicyName } from './candidate.js';
+import { LeastLoad, PowerOfTwo } from './least-load.js';
+import { PrefixAware } from './prefix-aware.js';
+import { RoundRobin } from './round-robin.js';
+import { SessionAffinity } from './session-affinity.js';
+
+/** A balancer with its own state for one model and routing profile. */
+export function createBalancer(policy: PolicyName): Balancer {
+  return new Balancer(createRanking(policy));
+}
+
+function createRanking(policy: PolicyName): Ranking {
+  switch (policy) {
+    case 'roundRobin':
+      return new RoundRobin();
+    case 'leastLoad':
+      return new LeastLoad();
+    case 'powerOfTwo':
+      return new PowerOfTwo();
+    case 'sessionAffinity':
+      return new SessionAffinity();
+    case 'prefixAware':
+      return new PrefixAware();
+  }
+}

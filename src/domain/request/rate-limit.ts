@@ -1,0 +1,198 @@
+import { clampRetryAfter } from './drain-rate.js';
+
+/** Limits of one API key (or address); undefined members are unlimited. */
+export interface RateLimits {
+  readonly requestsPerMinute: number | undefined;
+  readonly tokensPerMinute: number | undefined;
+  readonly concurrentRequests: number | undefined;
+}
+
+/** Which limit refused a request. */
+export type RateLimitKind = 'requests' | 'tokens' | 'concurrent';
+
+export interface RateRefusal {
+  readonly granted: false;
+  readonly limit: RateLimitKind;
+  /** Whole seconds, 1 to 60. */
+  readonly retryAfterSeconds: number;
+}
+
+export type RateDecision = RateGrant | RateRefusal;
+
+/** Remaining room as the `x-ratelimit-*` headers say it; undefined where there is no such limit. */
+export interface RateSnapshot {
+  readonly requests: WindowSnapshot | undefined;
+  readonly tokens: WindowSnapshot | undefined;
+}
+
+export interface WindowSnapshot {
+  readonly limit: number;
+  readonly remaining: number;
+  /** Until the window is full again, milliseconds. */
+  readonly resetMs: number;
+}
+
+const MINUTE_MS = 60_000;
+
+/**
+ * A bucket that refills evenly and holds one minute's worth. It may go below zero: what a request really used is only
+ * known when it ends, and the debt then delays the next ones.
+ */
+class TokenBucket {
+  private level: number;
+
+  constructor(
+    private readonly perMinute: number,
+    private atMs: number,
+  ) {
+    this.level = perMinute;
+  }
+
+  levelAt(nowMs: number): number {
+    if (nowMs > this.atMs) {
+      this.level = Math.min(this.perMinute, this.level + ((nowMs - this.atMs) * this.perMinute) / MINUTE_MS);
+      this.atMs = nowMs;
+    }
+    return this.level;
+  }
+
+  take(amount: number, nowMs: number): void {
+    this.level = this.levelAt(nowMs) - amount;
+  }
+
+  /** Milliseconds until the level reaches `wanted`. */
+  waitMs(wanted: number, nowMs: number): number {
+    if (this.perMinute <= 0) return MINUTE_MS;
+    return Math.max(0, ((wanted - this.levelAt(nowMs)) * MINUTE_MS) / this.perMinute);
+  }
+
+  snapshot(nowMs: number): WindowSnapshot {
+    const level = this.levelAt(nowMs);
+    const remaining = Math.max(0, Math.floor(level + ROUNDING));
+    return { limit: this.perMinute, remaining, resetMs: this.waitMs(this.perMinute, nowMs) };
+  }
+}
+
+/** Refilling adds fractions; a level of 0.9999999999 is a whole request. */
+const ROUNDING = 1e-6;
+
+/**
+ * Counts one key's requests against its limits. A request is granted wholly or refused wholly: a refused one has
+ * taken nothing from any window, else a client that is turned away a hundred times stays locked out by its own knocks.
+ */
+export class KeyLimiter {
+  private requests: TokenBucket | undefined;
+  private tokens: TokenBucket | undefined;
+  private open = 0;
+
+  constructor(
+    private limits: RateLimits,
+    nowMs: number,
+  ) {
+    this.requests = bucket(limits.requestsPerMinute, nowMs);
+    this.tokens = bucket(limits.tokensPerMinute, nowMs);
+  }
+
+  /** Requests granted and not yet released. */
+  get concurrent(): number {
+    return this.open;
+  }
+
+  /** Asks for one request; retries inside the gateway belong to the same grant. */
+  request(nowMs: number): RateDecision {
+    const { concurrentRequests } = this.limits;
+    if (concurrentRequests !== undefined && this.open >= concurrentRequests) {
+      return { granted: false, limit: 'concurrent', retryAfterSeconds: 1 };
+    }
+    if (this.requests !== undefined && this.requests.levelAt(nowMs) < 1 - ROUNDING) {
+      return refusal('requests', this.requests.waitMs(1, nowMs));
+    }
+    if (this.tokens !== undefined && this.tokens.levelAt(nowMs) <= 0) {
+      return refusal('tokens', this.tokens.waitMs(1, nowMs));
+    }
+    this.requests?.take(1, nowMs);
+    this.open += 1;
+    return new RateGrant(this);
+  }
+
+  /** Changed limits apply from now on: full windows at first, open requests stay counted. */
+  setLimits(limits: RateLimits, nowMs: number): void {
+    if (limits.requestsPerMinute !== this.limits.requestsPerMinute) {
+      this.requests = bucket(limits.requestsPerMinute, nowMs);
+    }
+    if (limits.tokensPerMinute !== this.limits.tokensPerMinute) {
+      this.tokens = bucket(limits.tokensPerMinute, nowMs);
+    }
+    this.limits = limits;
+  }
+
+  snapshot(nowMs: number): RateSnapshot {
+    return { requests: this.requests?.snapshot(nowMs), tokens: this.tokens?.snapshot(nowMs) };
+  }
+
+  /** True when nothing is open and every window is full: forgetting the limiter then changes nothing. */
+  isIdle(nowMs: number): boolean {
+    const { requests, tokens } = this.snapshot(nowMs);
+    return this.open === 0 && (requests?.resetMs ?? 0) === 0 && (tokens?.resetMs ?? 0) === 0;
+  }
+
+  /** @internal */
+  charge(tokens: number, nowMs: number): void {
+    this.tokens?.take(tokens, nowMs);
+  }
+
+  /** @internal */
+  close(): void {
+    this.open -= 1;
+  }
+}
+
+/** One granted request of a key. */
+export class RateGrant {
+  readonly granted = true;
+  private open = true;
+
+  constructor(private readonly limiter: KeyLimiter) {}
+
+  /** Charges tokens really used, also those of a stream that was cut; may be called as they become known. */
+  charge(tokens: number, nowMs: number): void {
+    if (this.open && tokens > 0) this.limiter.charge(tokens, nowMs);
+  }
+
+  /** The request is over; counts once. */
+  release(): void {
+    if (!this.open) return;
+    this.open = false;
+    this.limiter.close();
+  }
+}
+
+function bucket(perMinute: number | undefined, nowMs: number): TokenBucket | undefined {
+  return perMinute === undefined ? undefined : new TokenBucket(perMinute, nowMs);
+}
+
+function refusal(limit: RateLimitKind, waitMs: number): RateRefusal {
+  return { granted: false, limit, retryAfterSeconds: clampRetryAfter(waitMs / 1000) };
+}
+
+/** The `x-ratelimit-*` headers, in the form OpenAI's clients read. Empty when nothing is limited. */
+export function rateLimitHeaders(snapshot: RateSnapshot): [name: string, value: string][] {
+  const headers: [string, string][] = [];
+  for (const kind of ['requests', 'tokens'] as const) {
+    const window = snapshot[kind];
+    if (window === undefined) continue;
+    headers.push([`x-ratelimit-limit-${kind}`, String(window.limit)]);
+    headers.push([`x-ratelimit-remaining-${kind}`, String(window.remaining)]);
+    headers.push([`x-ratelimit-reset-${kind}`, formatReset(window.resetMs)]);
+  }
+  return headers;
+}
+
+/** `250ms`, `1.5s`, `6m0s`: durations as OpenAI writes them. */
+export function formatReset(ms: number): string {
+  const whole = Math.ceil(ms);
+  if (whole < 1000) return `${whole}ms`;
+  if (whole < MINUTE_MS) return `${Math.ceil(whole / 10) / 100}s`;
+  const seconds = Math.ceil(whole / 1000);
+  return `${Math.floor(seconds / 60)}m${seconds % 60}s`;
+}
