@@ -1,0 +1,80 @@
+import type { ByteRange, ScannedBody } from './json-scan.js';
+
+/** One replacement in a body; an empty range is an insertion. */
+export interface ByteEdit {
+  readonly range: ByteRange;
+  readonly bytes: Buffer;
+}
+
+/** A body in pieces, ready to be sent: the unchanged pieces are views of the original, nothing large is copied. */
+export interface SplicedBody {
+  readonly parts: readonly Buffer[];
+  /** Sum of the parts' lengths: the new content-length. */
+  readonly length: number;
+}
+
+/** What the gateway may change in a JSON body. Everything else leaves byte for byte as it came. */
+export interface BodyChanges {
+  /** The name the engine knows, in place of the alias the client sent. */
+  model?: string;
+  /** True to have the engine report usage at the end of a stream. */
+  includeUsage?: boolean;
+}
+
+/** Applies the changes that are needed; with none the original buffer is the only part. */
+export function spliceBody(body: Buffer, scan: ScannedBody, changes: BodyChanges): SplicedBody {
+  const edits: ByteEdit[] = [];
+  if (changes.model !== undefined && changes.model !== scan.model) {
+    edits.push({ range: scan.modelRange, bytes: Buffer.from(JSON.stringify(changes.model)) });
+  }
+  const usageEdit = changes.includeUsage === true ? includeUsageEdit(scan) : undefined;
+  if (usageEdit !== undefined) edits.push(usageEdit);
+  return applyEdits(body, edits);
+}
+
+/**
+ * The edit that makes a body ask for usage, undefined when it does already, or when its `stream_options` is of a
+ * type the engine will refuse anyway (then the client must see that refusal, not the effect of a repair).
+ */
+export function includeUsageEdit(scan: ScannedBody): ByteEdit | undefined {
+  const options = scan.streamOptions;
+  if (options === undefined) return insertion(scan.afterOpen, '"stream_options":{"include_usage":true},');
+  switch (options.kind) {
+    case 'null':
+      return { range: options.range, bytes: Buffer.from('{"include_usage":true}') };
+    case 'other':
+      return undefined;
+    case 'object':
+      break;
+  }
+  const { includeUsage, includeUsageRange } = options;
+  if (includeUsage === 'true' || includeUsage === 'other') return undefined;
+  if (includeUsageRange !== undefined) return { range: includeUsageRange, bytes: Buffer.from('true') };
+  return insertion(options.range.from + 1, options.empty ? '"include_usage":true' : '"include_usage":true,');
+}
+
+/** Applies edits that do not overlap, in any order. */
+export function applyEdits(body: Buffer, edits: readonly ByteEdit[]): SplicedBody {
+  if (edits.length === 0) return { parts: [body], length: body.length };
+  const ordered = edits.toSorted((a, b) => a.range.from - b.range.from);
+  const parts: Buffer[] = [];
+  let at = 0;
+  let length = 0;
+  const add = (part: Buffer) => {
+    if (part.length === 0) return;
+    parts.push(part);
+    length += part.length;
+  };
+  for (const { range, bytes } of ordered) {
+    if (range.from < at) throw new Error('edits overlap');
+    add(body.subarray(at, range.from));
+    add(bytes);
+    at = range.to;
+  }
+  add(body.subarray(at));
+  return { parts, length };
+}
+
+function insertion(at: number, text: string): ByteEdit {
+  return { range: { from: at, to: at }, bytes: Buffer.from(text) };
+}
