@@ -69,6 +69,13 @@ export interface ModelSpec {
   readonly placement: PlacementRules;
   /** Best first. */
   readonly profiles: readonly Profile[];
+  /**
+   * What a rolling change does when the new copy fits nowhere beside the old one: `wait` (the default) keeps the old one
+   * and says so, `swap` stops one old copy at a time first.
+   */
+  readonly onNoSurge?: 'wait' | 'swap';
+  /** Wall time of the last `restart` of the model, ms. Part of the spec digest, so a restart is an ordinary rolling change. */
+  readonly restartedWallMs?: number;
 }
 
 // ---------------------------------------------------------------- seen: nodes, GPUs, shards
@@ -126,7 +133,11 @@ export const SHARD_PHASES = [
   'exited',
   'unknown',
 ] as const;
-/** Where a shard is in its life, as its agent sees it. `unknown` also stands for a phase a newer agent knows and we do not. */
+/**
+ * Where a shard is in its life, as its agent sees it. `unknown` also stands for a phase a newer agent knows and we do not.
+ * `exited` is the agent's word that the whole process group is gone *and* all its GPUs are empty; until then a dead or dying
+ * shard is `stopping`. GPUs are given to others on that word alone.
+ */
 export type ShardPhase = (typeof SHARD_PHASES)[number];
 
 export const VERDICTS = [
@@ -194,6 +205,8 @@ export interface ShardReport {
   readonly loadMs?: number;
   /** Milliseconds in the present phase, on the agent's monotonic clock. */
   readonly phaseAgeMs?: number;
+  /** Digest given in the start command; lets a server that lost its record take the shard over instead of stopping it. */
+  readonly specDigest?: string;
 }
 
 /** Ports of one shard, chosen by the control plane. */
@@ -249,6 +262,14 @@ export interface NodeView {
   readonly livenessReason?: string;
   /** True once this incarnation of the server holds a full report of the node. */
   readonly reported: boolean;
+  /** Monotonic ms at which the agent's present stream opened; undefined while none is open. No stream, no commands. */
+  readonly streamSinceMs: number | undefined;
+  /**
+   * Keys (`shardKey`) of commands sent to the node whose effect the last full report may not show yet: sent, and no full
+   * report has arrived since the agent answered. A new stream's first full report empties the list, for an agent drops what an
+   * old stream left. A shard missing from the report counts as stopped only when its key is not here.
+   */
+  readonly unsettled: readonly string[];
   readonly labels: Readonly<Record<string, string>>;
   /** Address engines on the node are reached at. */
   readonly address: string;
@@ -265,7 +286,7 @@ export interface NodeView {
   readonly intent: SchedulingIntent;
   /** Conditions with a reason, e.g. `GpuProbeFailing`, `StateDirFull`. */
   readonly conditions: readonly NodeCondition[];
-  /** Monotonic ms of the last report. */
+  /** Monotonic ms of the last report of any kind; silence is counted from here. */
   readonly lastReportMs?: number;
 }
 
@@ -292,7 +313,10 @@ export interface ShardAssignment {
 /** What the control plane wants of a replica. */
 export type ReplicaIntent = 'run' | 'drain' | 'stop';
 
-/** One running (or starting, or stopping) copy of a model: the stored decision. */
+/**
+ * One wanted copy of a model: the stored decision. Without shards it waits for a place (`generation` is then that of its last
+ * start, 0 before the first). Monotonic times are not here: they mean nothing to the next server life, see {@link ControlMemory}.
+ */
 export interface ReplicaRecord {
   readonly id: string;
   readonly model: string;
@@ -308,12 +332,12 @@ export interface ReplicaRecord {
   readonly createdWallMs: number;
   /** The placement decision as it was made. */
   readonly placement?: PlacementExplanation;
-  /** Replica this one replaces in a drain or rollout. */
+  /** Replica this one replaces in a drain, a rolling change or after the loss of a node. */
   readonly replaces?: string;
-  /** Monotonic times exist only within one server life; they are refilled from reports after a restart. */
-  readonly readySinceMs?: number;
-  /** Monotonic ms at which the drain of this replica began. */
-  readonly drainSinceMs?: number;
+  /** Wall time at which an agent first reported this generation: from then on a missing shard is a dead one, not a slow one. */
+  readonly startedWallMs?: number;
+  /** Wall time at which this generation became Ready; undefined again once it stopped being so. */
+  readonly readyWallMs?: number;
 }
 
 export const REPLICA_STATES = [
@@ -360,6 +384,10 @@ export interface BackoffRecord {
   readonly lastExitCode?: number;
   readonly lastExitSignal?: string;
   readonly lastFailureWallMs: number;
+  /** Generation whose failure was counted last: one failure counts once, however often it is reported. */
+  readonly generation: number;
+  /** Digest of what failed: a changed profile clears a permanent cause. */
+  readonly specDigest: string;
 }
 
 /** Facts measured from real starts. */
@@ -420,6 +448,8 @@ export interface PlacementExplanation {
   readonly counterfactual?: Reason;
   /** Why nothing was placed although something fits (e.g. settling after start), or nothing fits. */
   readonly blocked?: Reason;
+  /** Nodes left out of `profiles` to keep a stored explanation small; 0 or undefined = every node is listed. */
+  readonly omittedNodes?: number;
 }
 
 export interface ProfileExplanation {
@@ -445,6 +475,13 @@ export type Action =
       readonly reason: Reason;
     }
   | { readonly kind: 'putLearned'; readonly fact: LearnedFact; readonly reason: Reason }
+  /** The grace is over: the router ends what still runs on this generation, each client with an error event. Comes before its stops. */
+  | {
+      readonly kind: 'abortInflight';
+      readonly replicaId: string;
+      readonly generation: number;
+      readonly reason: Reason;
+    }
   | {
       readonly kind: 'setNodeLiveness';
       readonly nodeId: string;
@@ -468,6 +505,7 @@ export interface StartShardCommand {
   readonly ports: ShardPorts;
   /** Every rank's address and ports, by rank. */
   readonly peers: readonly { readonly rank: number; readonly address: string; readonly ports: ShardPorts }[];
+  readonly specDigest: string;
 }
 
 export interface StopShardCommand {
@@ -492,7 +530,11 @@ export interface PublishedReplica {
   readonly weight: number;
 }
 
-/** The immutable, numbered result of one reconcile pass. */
+/**
+ * The immutable, numbered result of one reconcile pass. Carried out in this order: store the record actions, apply `published`
+ * to the router, abort in-flight, send stops, send starts. Then `memory` goes into the next snapshot; a plan that was refused or
+ * could not be stored leaves the former memory in place.
+ */
 export interface Plan {
   readonly number: number;
   readonly term: number;
@@ -503,7 +545,70 @@ export interface Plan {
   readonly published: readonly PublishedReplica[];
   /** Last placement attempt per model that wants more replicas than it has. */
   readonly explanations: readonly PlacementExplanation[];
+  /** What happened in this pass and is told once: a bound was hit, a brake came on, a shard was adopted. */
+  readonly events: readonly PlanEvent[];
+  readonly memory: ControlMemory;
 }
+
+/** Something the pass noticed, for the timeline of its subject (`node/n1`, `model/m`, `replica/r`). */
+export interface PlanEvent {
+  readonly subject: string;
+  readonly reason: Reason;
+}
+
+/**
+ * What the control plane remembers from pass to pass within one server life: monotonic times and what was sent. Losing it is
+ * safe, it only makes the control plane more patient. Never stored.
+ */
+export interface ControlMemory {
+  /** Monotonic ms of the last pass; a gap shows that we slept. */
+  readonly lastPassMs?: number;
+  /** Silence before this moment is not held against anybody: we were asleep then. */
+  readonly judgeFromMs: number;
+  /** Since when the mass-loss brake is on. */
+  readonly brakeSinceMs?: number;
+  readonly nodes: ReadonlyMap<string, NodeMemory>;
+  /** By replica id. */
+  readonly replicas: ReadonlyMap<string, ReplicaMemory>;
+  /** Commands sent and not yet seen to have worked, by `start:` or `stop:` and `shardKey`. */
+  readonly commands: ReadonlyMap<string, CommandMemory>;
+}
+
+export interface NodeMemory {
+  /** Monotonic ms at which the stream seen last opened; another value is a reconnect. */
+  readonly streamSinceMs?: number;
+  /** Monotonic times of reconnects, newest last; bounded. */
+  readonly reconnectsMs: readonly number[];
+  /** Monotonic ms at which this server began to carry out the present drain. */
+  readonly drainSinceMs?: number;
+  /** Sequence of the intent `drainSinceMs` belongs to. */
+  readonly drainSequence?: number;
+}
+
+export interface ReplicaMemory {
+  readonly generation: number;
+  readonly readySinceMs?: number;
+  readonly unhealthySinceMs?: number;
+  /** Since when it is out of the router on its way to a stop. */
+  readonly drainSinceMs?: number;
+  /** Since when its place is decided and no agent has reported it. */
+  readonly startSinceMs?: number;
+  /** Codes of bounds already told. */
+  readonly told: readonly string[];
+}
+
+export interface CommandMemory {
+  readonly sentMs: number;
+  readonly times: number;
+}
+
+/** The memory of a server that has just started. */
+export const NO_MEMORY: ControlMemory = {
+  judgeFromMs: 0,
+  nodes: new Map(),
+  replicas: new Map(),
+  commands: new Map(),
+};
 
 /** Everything reconcile may look at. */
 export interface Snapshot {
@@ -520,6 +625,16 @@ export interface Snapshot {
   readonly evidence: ReadonlyMap<string, DataPathEvidence>;
   /** Monotonic ms at which this server started deciding. */
   readonly startedMs: number;
+  /** Commands an agent refused, by `shardKey`; kept until the replica has a higher generation or is gone. */
+  readonly refusals: ReadonlyMap<string, CommandRefusal>;
+  /** From the last plan that was carried out; {@link NO_MEMORY} at first. */
+  readonly memory: ControlMemory;
+}
+
+/** An agent's "no" to a start. */
+export interface CommandRefusal {
+  readonly verdict: Verdict;
+  readonly message?: string;
 }
 
 /** The router's word about one published replica, keyed `replicaId@generation`. */
@@ -533,3 +648,10 @@ export interface DataPathEvidence {
 
 /** Key of in-flight counts and evidence. */
 export const replicaKey = (replicaId: string, generation: number): string => `${replicaId}@${generation}`;
+
+/** Names one start of one shard. */
+export const shardKey = (shardId: string, generation: number): string => `${shardId}@${generation}`;
+
+/** Store key of a back-off record. */
+export const backoffKey = (record: Pick<BackoffRecord, 'replicaId' | 'nodeId' | 'cause'>): string =>
+  `${record.replicaId}/${record.nodeId}/${record.cause}`;
