@@ -56,6 +56,7 @@ const shard: ShardReport = {
   loadMs: 1_200,
   memoryPeakBytes: 70 * 1024 ** 3,
   phaseAgeMs: 10,
+  specDigest: 'd1',
 };
 
 const report: NodeReport = {
@@ -229,6 +230,7 @@ describe('messages of the server', () => {
     shards: 2,
     gpuUuids: ['GPU-a'],
     ports: { http: 20_000, rendezvous: 20_005 },
+    specDigest: 'd1',
     peers: [
       { rank: 0, address: '10.0.0.1', ports: { http: 20_000, rendezvous: 20_005 } },
       { rank: 1, address: '10.0.0.2', ports: { http: 20_000, rendezvous: 20_005 } },

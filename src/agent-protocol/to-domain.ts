@@ -216,6 +216,7 @@ function shard(value: unknown, field: string): ShardReport {
     ...present('memoryPeakBytes', optionalCount(wire['memoryPeakBytes'], `${field}.memoryPeakBytes`)),
     ...present('loadMs', optionalCount(wire['loadMs'], `${field}.loadMs`)),
     ...present('phaseAgeMs', optionalCount(wire['phaseAgeMs'], `${field}.phaseAgeMs`)),
+    ...present('specDigest', optionalIdentifier(wire['specDigest'], `${field}.specDigest`)),
   };
 }
 
@@ -351,6 +352,7 @@ function startOrder(wire: Record<string, unknown>, nodeId: string): StartOrder {
     gpuUuids,
     ports: ports(wire, 'start'),
     peers: list(wire['peers'], 'start.peers', PEERS_MAX, peer),
+    specDigest: optionalIdentifier(wire['specDigest'], 'start.specDigest') ?? '',
     ...present('source', optionalText(wire['source'], 'start.source')),
     profile: {
       name: identifier(wire['profile'], 'start.profile'),

@@ -119,6 +119,7 @@ function shardToWire(shard: ShardReport, tailLimitBytes: number): WireShard {
     ...(shard.memoryPeakBytes === undefined ? {} : { memoryPeakBytes: shard.memoryPeakBytes }),
     ...(shard.loadMs === undefined ? {} : { loadMs: Math.round(shard.loadMs) }),
     phaseAgeMs: Math.round(shard.phaseAgeMs ?? 0),
+    specDigest: shard.specDigest ?? '',
   };
 }
 
@@ -173,6 +174,7 @@ export function startToWire(term: number, commandId: string, command: StartShard
       ...(profile.gpuMemoryBytes === undefined ? {} : { gpuMemoryBytes: profile.gpuMemoryBytes }),
       httpPort: command.ports.http,
       rendezvousPort: command.ports.rendezvous ?? 0,
+      specDigest: command.specDigest,
       peers: command.peers.map((peer) => ({
         rank: peer.rank,
         address: peer.address,

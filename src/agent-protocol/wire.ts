@@ -117,6 +117,7 @@ export interface WireShard {
   readonly memoryPeakBytes?: Wire64;
   readonly loadMs?: Wire64;
   readonly phaseAgeMs: Wire64;
+  readonly specDigest: string;
 }
 
 export interface WireEngineOffer {
@@ -151,6 +152,7 @@ export interface WireStartShard {
   readonly httpPort: number;
   readonly rendezvousPort: number;
   readonly peers: readonly WirePeer[];
+  readonly specDigest: string;
   readonly startTimeoutMs: Wire64;
   readonly stopGraceMs: Wire64;
   readonly maxConcurrency?: number;
