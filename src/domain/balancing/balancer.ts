@@ -90,15 +90,20 @@ export class Balancer {
     request: RequestFacts,
     context: ChooseContext,
   ): Choice<C> {
-    const pool = request.pool;
-    const choice = this.chooseIn(pool, candidates, request, context);
-    const mayLeavePool = pool !== undefined && request.poolRequired !== true;
-    if (choice.endpoint !== undefined || !mayLeavePool) return choice;
-    return this.chooseIn(undefined, candidates, request, context);
+    const { pool } = request;
+    if (pool !== undefined && request.poolRequired !== true) {
+      // Another pool in good standing is better than a last resort in the wanted one.
+      const choice = this.chooseIn(pool, false, candidates, request, context);
+      return choice.endpoint === undefined
+        ? this.chooseIn(undefined, true, candidates, request, context)
+        : choice;
+    }
+    return this.chooseIn(pool, true, candidates, request, context);
   }
 
   private chooseIn<C extends Candidate>(
     pool: string | undefined,
+    lastResort: boolean,
     candidates: readonly C[],
     request: RequestFacts,
     context: ChooseContext,
@@ -118,7 +123,7 @@ export class Balancer {
       if (verdict === 'serving') scan.add(candidate);
     }
     if (scan.count > 0) return this.ranked(scan, 'ranked', pool, candidates, request, context);
-    if (!serving) addLastResort(scan, pool, candidates, request, context);
+    if (lastResort && !serving) addLastResort(scan, pool, candidates, request, context);
     if (scan.count > 0) return this.ranked(scan, 'last_resort', pool, candidates, request, context);
     return this.none(scan, pool, candidates, request, context);
   }

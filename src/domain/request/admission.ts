@@ -41,7 +41,9 @@ const MAX_REMEMBERED_KEYS = 10_000;
 
 interface MutableTicket<T> extends Ticket<T> {
   state: Ticket<T>['state'];
-  flow: Flow<T>;
+  readonly flow: Flow<T>;
+  /** Order of arrival, which decides between equal shares. */
+  readonly sequence: number;
   previous: MutableTicket<T> | undefined;
   next: MutableTicket<T> | undefined;
 }
@@ -84,6 +86,7 @@ export class ModelQueue<T> {
   private readonly overdue: MutableTicket<T>[] = [];
   private readonly drain = new DrainRate();
   private waiting = 0;
+  private sequence = 0;
 
   /** @param max most requests waiting at once */
   constructor(private readonly max: number) {}
@@ -120,6 +123,7 @@ export class ModelQueue<T> {
       enqueuedAtMs: nowMs,
       state: 'waiting',
       flow,
+      sequence: this.sequence++,
       previous: flow.tail,
       next: undefined,
     };
@@ -228,7 +232,7 @@ export class ModelQueue<T> {
       priority,
       virtualTokens: 0,
       flows: new Map(),
-      active: new IndexedHeap((a, b) => a.virtualTokens < b.virtualTokens),
+      active: new IndexedHeap(goesBefore),
       waiting: 0,
     };
     this.bands.push(band);
@@ -274,6 +278,7 @@ export class ModelQueue<T> {
     this.waiting -= 1;
     this.deadlines.remove(ticket);
     if (flow.waiting === 0) flow.band.active.remove(flow);
+    else flow.band.active.update(flow);
   }
 
   /**
@@ -294,6 +299,11 @@ export class ModelQueue<T> {
     this.unlink(victim, 'displaced');
     return victim;
   }
+}
+
+function goesBefore<T>(a: Flow<T>, b: Flow<T>): boolean {
+  if (a.virtualTokens !== b.virtualTokens) return a.virtualTokens < b.virtualTokens;
+  return (a.head?.sequence ?? 0) < (b.head?.sequence ?? 0);
 }
 
 function longestLine<T>(band: Band<T>): Flow<T> | undefined {

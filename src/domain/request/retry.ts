@@ -62,16 +62,18 @@ export interface RetryState {
   readonly maxAttempts: number;
   /** The failed attempt already was a fresh-socket retry. */
   readonly freshSocketTried: boolean;
-  /** Retries because of status 500; one is allowed, then the engine's own answer is the truth. */
-  readonly statusRetries: number;
+  /**
+   * Retries so far whose failed attempt may have made the engine work: after a reset, a 500, a first-token timeout.
+   * One is allowed per request. A prompt that kills its engine would otherwise kill every engine in turn, and no
+   * byte received is no proof that nothing was begun.
+   */
+  readonly retriesOfStartedWork: number;
   /** Endpoints of the model that this request has not tried and that might take it. */
   readonly endpointsLeft: number;
   /** Whether the retry budget grants one more; see `RetryBudget`. */
   readonly budgetLeft: boolean;
   /** Estimated prompt tokens; see `MAX_TIMEOUT_RETRY_TOKENS`. */
   readonly promptTokens: number;
-  /** Attempts of this request that ended in a first-token timeout, this one included. */
-  readonly firstTokenTimeouts: number;
 }
 
 /**
@@ -80,8 +82,8 @@ export interface RetryState {
  */
 export const MAX_TIMEOUT_RETRY_TOKENS = 32_000;
 
-/** A first-token timeout is followed by one more attempt at most, whatever the profile allows. */
-const MAX_TIMEOUT_RETRIES = 1;
+/** See `RetryState.retriesOfStartedWork`. */
+const MAX_RETRIES_OF_STARTED_WORK = 1;
 
 /** How a kind of failure is treated before commit. */
 interface Treatment {
@@ -113,10 +115,7 @@ export function decideRetry(failure: AttemptFailure, state: RetryState): RetryDe
  * since its own retries would only repeat ours.
  */
 export function clientShouldNotRetry(decision: RetryDecision): boolean {
-  return (
-    (decision.action === 'give_up' || decision.action === 'relay') &&
-    (decision.because === 'all_tried' || decision.because === 'attempts_exhausted')
-  );
+  return (decision.action === 'give_up' || decision.action === 'relay') && decision.because === 'all_tried';
 }
 
 function endedBy(failure: AttemptFailure): GiveUpReason | undefined {
@@ -134,15 +133,33 @@ function noRetryBecause(
   state: RetryState,
 ): GiveUpReason | undefined {
   if (treatment.retry === undefined) return 'not_retryable';
-  if (failure.kind === 'first_token_timeout' && !timeoutMayRetry(state)) return 'not_retryable';
-  if (treatment.retry === 'engine_error' && state.statusRetries >= 1) return 'not_retryable';
+  if (mayHaveStarted(treatment.retry)) {
+    if (state.retriesOfStartedWork >= MAX_RETRIES_OF_STARTED_WORK) return 'not_retryable';
+    const timedOut = failure.kind === 'first_token_timeout';
+    if (timedOut && state.promptTokens > MAX_TIMEOUT_RETRY_TOKENS) return 'not_retryable';
+  }
   if (state.endpointsLeft <= 0) return 'all_tried';
   if (state.attempts >= state.maxAttempts) return 'attempts_exhausted';
   return state.budgetLeft ? undefined : 'budget_exhausted';
 }
 
-function timeoutMayRetry(state: RetryState): boolean {
-  return state.promptTokens <= MAX_TIMEOUT_RETRY_TOKENS && state.firstTokenTimeouts <= MAX_TIMEOUT_RETRIES;
+/** Whether a retry for this reason counts as `RetryState.retriesOfStartedWork`. */
+export function mayHaveStarted(reason: RetryReason): boolean {
+  switch (reason) {
+    case 'reset_before_response':
+    case 'reset_before_answer':
+    case 'protocol_error':
+    case 'first_token_timeout':
+    case 'engine_error':
+      return true;
+    case 'connect_refused':
+    case 'connect_timeout':
+    case 'connect_failed':
+    case 'stale_socket':
+    case 'engine_busy':
+    case 'bad_gateway':
+      return false;
+  }
 }
 
 function treat(failure: AttemptFailure): Treatment {
