@@ -37,3 +37,6 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(handle) };
   },
 };
+
+/** Token under which the clock is injected. */
+export const CLOCK = Symbol('Clock');

@@ -17,3 +17,6 @@ export function seededRandom(seed: number): Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   };
 }
+
+/** Token under which chance is injected. */
+export const RANDOM = Symbol('Random');

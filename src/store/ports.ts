@@ -46,8 +46,11 @@ export interface StateStore {
   list<T>(collection: Collection): readonly { readonly key: string; readonly value: T }[];
   /** All or nothing, durable when it returns. Throws {@link StoreError}. */
   txn(guard: Guard, ops: readonly StoreOp[]): void;
-  /** Takes the next term: stored before it is returned, so no two servers ever share one. */
-  nextTerm(): number;
+  /**
+   * Takes the next term, above `above` too when given: stored before it is returned, so no two servers ever share one.
+   * `above` is the highest term an agent obeyed; it exceeds the stored one after a restore from an old backup.
+   */
+  nextTerm(above?: number): number;
   /** Whether writes work now, and why not. */
   health(): { readonly ok: boolean; readonly reason?: string };
   close(): void;

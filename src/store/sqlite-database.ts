@@ -1,0 +1,97 @@
+import Database from 'better-sqlite3';
+import { StoreError } from './ports.js';
+import { decodeRow, type Row } from './row-codec.js';
+import { corrupt, makePrivate, type StateFiles } from './state-files.js';
+
+/** Version of the layout below. A change of it needs a migration and a backup before the migration. */
+export const SCHEMA_VERSION = 1;
+/** "LGW1": says that a SQLite file is ours. */
+export const APPLICATION_ID = 0x4c475731;
+
+const LAYOUT = `
+  CREATE TABLE records (
+    collection TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    checksum TEXT NOT NULL,
+    PRIMARY KEY (collection, key)
+  ) STRICT, WITHOUT ROWID;
+`;
+
+/** Opens the database for writing, makes the layout on a first start, and checks all of it. Throws {@link StoreError}. */
+export function openDatabase(files: StateFiles): Database.Database {
+  let database: Database.Database | undefined;
+  try {
+    database = new Database(files.database, { timeout: 1_000 });
+    // FULL: a write is on the disk when it is acknowledged; WAL alone would lose the last ones with the power.
+    database.pragma('journal_mode = WAL');
+    database.pragma('synchronous = FULL');
+    database.pragma('journal_size_limit = 16777216');
+    checkSchema(database, files);
+    makePrivate(files.database);
+    return database;
+  } catch (error) {
+    database?.close();
+    throw storeError(error, files);
+  }
+}
+
+function checkSchema(database: Database.Database, files: StateFiles): void {
+  const version = Number(database.pragma('user_version', { simple: true }));
+  if (version > SCHEMA_VERSION) {
+    throw new StoreError(
+      'newer_schema',
+      `the state in ${files.dir} was written by a newer llmgw (schema ${version}, this one knows up to ${SCHEMA_VERSION}); ` +
+        `run the newer version, or restore a backup made before the upgrade: llmgw ctl backup restore FILE --state-dir ${files.dir}`,
+    );
+  }
+  if (version === 0) {
+    const tables = database.prepare('SELECT count(*) AS n FROM sqlite_master').get() as { n: number };
+    if (tables.n > 0) throw corrupt(files, 'state.db is a database of something else');
+    database.transaction(() => {
+      database.exec(LAYOUT);
+      database.pragma(`application_id = ${APPLICATION_ID}`);
+      database.pragma(`user_version = ${SCHEMA_VERSION}`);
+    })();
+    return;
+  }
+  checkIntegrity(database, (what) => corrupt(files, what));
+}
+
+/** Throws `fail(what)` when SQLite or a row's checksum says that the content is not what was written. */
+export function checkIntegrity(database: Database.Database, fail: (what: string) => Error): void {
+  if (Number(database.pragma('application_id', { simple: true })) !== APPLICATION_ID) {
+    throw fail('it is a database of something else');
+  }
+  const verdict = String(database.pragma('integrity_check(1)', { simple: true }));
+  if (verdict !== 'ok') throw fail(verdict);
+}
+
+/** Every row with its value; throws `corrupt` on a row whose checksum is wrong. */
+export function readRows(database: Database.Database): { readonly row: Row; readonly value: unknown }[] {
+  const rows = database.prepare('SELECT collection, key, value, checksum FROM records').all() as Row[];
+  return rows.map((row) => ({ row, value: decodeRow(row) }));
+}
+
+/** A failure of SQLite in our words. Unknown codes are I/O errors: whatever it was, the write is not to be trusted. */
+export function storeError(error: unknown, files: StateFiles): StoreError {
+  if (error instanceof StoreError) {
+    // A row's checksum knows nothing of directories; the operator needs the recovery command all the same.
+    return error.code === 'corrupt' && !error.message.includes(files.dir)
+      ? corrupt(files, error.message)
+      : error;
+  }
+  const code = error instanceof Database.SqliteError ? error.code : '';
+  if (code.startsWith('SQLITE_CORRUPT') || code === 'SQLITE_NOTADB') {
+    return corrupt(files, error instanceof Error ? error.message : 'SQLite refuses it', error);
+  }
+  if (code === 'SQLITE_FULL') {
+    return new StoreError('disk_full', `no space is left for the state in ${files.dir}`, { cause: error });
+  }
+  if (code.startsWith('SQLITE_BUSY')) {
+    return new StoreError('locked', `the database in ${files.dir} is locked by another program`, {
+      cause: error,
+    });
+  }
+  return new StoreError('io_error', `the state in ${files.dir} cannot be written or read`, { cause: error });
+}

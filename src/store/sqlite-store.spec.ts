@@ -1,0 +1,335 @@
+import Database from 'better-sqlite3';
+import { spawn } from 'node:child_process';
+import {
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+  closeSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { compileSources } from '../../test/support/compiled.js';
+import { waitFor } from '../../test/support/wait-for.js';
+import { systemClock } from '../shared/clock.js';
+import { createBackup, restoreBackup, verifyBackup } from './backup.js';
+import { MemoryStore } from './memory-store.js';
+import { StoreError, type StateStore, type StoreOp } from './ports.js';
+import { SqliteStore } from './sqlite-store.js';
+
+let dir: string;
+let opened: StateStore[];
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'llmgw-store-'));
+  opened = [];
+});
+
+afterEach(() => {
+  for (const store of opened) store.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+function open(stateDir = dir): SqliteStore {
+  const store = SqliteStore.open({ stateDir, clock: systemClock });
+  opened.push(store);
+  return store;
+}
+
+const put = (key: string, value: unknown): StoreOp => ({ op: 'put', collection: 'replicas', key, value });
+const database = () => join(dir, 'state.db');
+
+/** The StoreError that `run` throws. */
+function refusal(run: () => unknown): StoreError {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof StoreError) return error;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+describe.each([
+  ['sqlite', () => open()],
+  ['memory', () => new MemoryStore()],
+])('%s store', (_, make) => {
+  it('keeps what was written, lists it in key order, and deletes', () => {
+    const store = make();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('b', { n: 2 }), put('a', { n: 1 })]);
+    expect(store.list('replicas')).toEqual([
+      { key: 'a', value: { n: 1 } },
+      { key: 'b', value: { n: 2 } },
+    ]);
+    store.txn({ term }, [{ op: 'delete', collection: 'replicas', key: 'a' }, put('b', { n: 3 })]);
+    expect(store.get('replicas', 'a')).toBeUndefined();
+    expect(store.list('replicas')).toEqual([{ key: 'b', value: { n: 3 } }]);
+  });
+
+  it('is not changed by what the caller does to its object afterwards', () => {
+    const store = make();
+    const value = { n: 1 };
+    store.txn({ term: store.nextTerm() }, [put('a', value)]);
+    value.n = 2;
+    expect(store.get('replicas', 'a')).toEqual({ n: 1 });
+  });
+
+  it('refuses a writer of an overtaken term, and nothing of its transaction is there', () => {
+    const store = make();
+    const old = store.nextTerm();
+    store.nextTerm();
+    expect(refusal(() => store.txn({ term: old }, [put('a', 1)])).code).toBe('stale_term');
+    expect(store.get('replicas', 'a')).toBeUndefined();
+  });
+
+  it('never hands out a term twice, nor one an agent already obeyed', () => {
+    const store = make();
+    expect([store.nextTerm(), store.nextTerm(), store.nextTerm(40), store.nextTerm(3)]).toEqual([
+      1, 2, 41, 42,
+    ]);
+  });
+
+  it('applies nothing when one value of a transaction cannot be written', () => {
+    const store = make();
+    const term = store.nextTerm();
+    const circular: { self?: unknown } = {};
+    circular.self = circular;
+    expect(() => store.txn({ term }, [put('a', 1), put('b', circular)])).toThrow(TypeError);
+    expect(store.list('replicas')).toEqual([]);
+  });
+});
+
+describe('state on disk', () => {
+  it('is there after closing and opening again, in files only their owner can read', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', { text: 'ü' })]);
+    store.close();
+    const again = open();
+    expect(again.get('replicas', 'a')).toEqual({ text: 'ü' });
+    expect(again.nextTerm()).toBe(term + 1);
+    expect(statSync(database()).mode & 0o077).toBe(0);
+  });
+
+  it('has one writer; the second is told who holds it', () => {
+    open();
+    const error = refusal(() => open());
+    expect(error.code).toBe('locked');
+    expect(error.message).toContain(`process ${process.pid}`);
+    expect(error.message).toContain(dir);
+  });
+
+  it('does not lose its lock when a backup is made or a second opener fails', () => {
+    open();
+    refusal(() => open());
+    createBackup(dir, join(dir, 'b.db'));
+    expect(refusal(() => open()).code).toBe('locked');
+  });
+});
+
+describe('a damaged state is refused with the command that helps', () => {
+  beforeEach(() => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn(
+      { term },
+      Array.from({ length: 200 }, (_, index) =>
+        put(`r${index}`, { port: 20_000 + index, pad: 'x'.repeat(200) }),
+      ),
+    );
+    store.close();
+  });
+
+  const recovery = () => `llmgw ctl backup restore FILE --state-dir ${dir}`;
+  const overwrite = (at: number, bytes: Uint8Array) => {
+    const file = openSync(database(), 'r+');
+    writeSync(file, bytes, 0, bytes.length, at);
+    closeSync(file);
+  };
+
+  it.each([
+    ['missing', () => rmSync(database())],
+    ['empty, which SQLite would take for a new one', () => writeFileSync(database(), '')],
+    ['cut in half', () => truncateSync(database(), Math.floor(statSync(database()).size / 2))],
+    ['without its header', () => overwrite(0, new Uint8Array(100))],
+    ['overwritten in a page', () => overwrite(8_192, Buffer.alloc(4_096, 0xa5))],
+    [
+      'changed by one digit, which SQLite does not notice',
+      () => {
+        const at = readFileSync(database()).indexOf('"port":20123');
+        expect(at).toBeGreaterThan(0);
+        overwrite(at + 8, Buffer.from('9'));
+      },
+    ],
+    [
+      'somebody else’s database',
+      () => {
+        rmSync(database());
+        const other = new Database(database());
+        other.exec('CREATE TABLE x (y)');
+        other.close();
+      },
+    ],
+  ])('%s', (_, damage) => {
+    damage();
+    const error = refusal(() => open());
+    expect(error.code).toBe('corrupt');
+    expect(error.message).toContain(recovery());
+    // A refusal must not hold the lock: the restore needs it.
+    expect(refusal(() => open()).code).toBe('corrupt');
+  });
+
+  it('a newer schema is refused and left as it is', () => {
+    const newer = new Database(database());
+    newer.pragma('user_version = 99');
+    newer.close();
+    const error = refusal(() => open());
+    expect(error.code).toBe('newer_schema');
+    expect(error.message).toMatch(/schema 99, this one knows up to 1/);
+  });
+});
+
+describe('writing that fails', () => {
+  it('is refused while the disk is full, reading goes on, and works again without a restart', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', 1)]);
+    // The same error from SQLite as a full disk, without needing a small file system.
+    const raw = (store as unknown as { connection: { database: Database.Database } }).connection.database;
+    raw.pragma(`max_page_count = ${String(raw.pragma('page_count', { simple: true }))}`);
+    const large = put('b', 'x'.repeat(100_000));
+    expect(refusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
+    expect(store.get('replicas', 'a')).toBe(1);
+    expect(store.get('replicas', 'b')).toBeUndefined();
+    expect(store.health()).toEqual({ ok: true });
+    expect(refusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
+    raw.pragma('max_page_count = 1000000');
+    store.txn({ term }, [large]);
+    expect(store.health()).toEqual({ ok: true });
+  });
+
+  it('notices that the database was deleted under it: such writes would go nowhere', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', 1)]);
+    rmSync(database());
+    const error = refusal(() => store.txn({ term }, [put('b', 1)]));
+    expect(error.code).toBe('io_error');
+    expect(store.health().reason).toMatch(/missing/);
+    expect(store.get('replicas', 'a')).toBe(1);
+  });
+
+  it('after closing says so', () => {
+    const store = open();
+    store.close();
+    expect(refusal(() => store.txn({ term: 9 }, [put('a', 1)])).code).toBe('closed');
+  });
+});
+
+describe('backup', () => {
+  it('is made while the store is open, verified, and restored', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', 1), put('b', 2)]);
+    const file = join(dir, 'backup.db');
+    expect(createBackup(dir, file)).toMatchObject({ term, records: { replicas: 2, meta: 1 } });
+    store.txn({ term }, [put('c', 3)]);
+    store.close();
+
+    const target = join(dir, 'restored');
+    expect(restoreBackup(file, target, { nowText: '2030-01-01T00:00:00Z' })).toMatchObject({ term });
+    const restored = open(target);
+    expect(restored.list('replicas').map((entry) => entry.key)).toEqual(['a', 'b']);
+  });
+
+  it('is refused when a byte changed, with and without its checksum file', () => {
+    const store = open();
+    store.txn({ term: store.nextTerm() }, [put('a', { port: 20_123 })]);
+    const file = join(dir, 'backup.db');
+    createBackup(dir, file);
+    const bytes = readFileSync(file);
+    bytes[bytes.indexOf('20123')] = 0x39;
+    writeFileSync(file, bytes);
+    expect(() => verifyBackup(file)).toThrow(/does not match its \.sha256/);
+    rmSync(`${file}.sha256`);
+    expect(() => verifyBackup(file)).toThrow(/does not match its checksum/);
+    expect(() => restoreBackup(file, join(dir, 'r'), { nowText: 'x' })).toThrow(/damaged/);
+  });
+
+  it('replaces a damaged state, which is moved aside, but a sound one only when told to', () => {
+    const store = open();
+    store.txn({ term: store.nextTerm() }, [put('a', 1)]);
+    const file = join(dir, 'backup.db');
+    createBackup(dir, file);
+    expect(() => restoreBackup(file, dir, { nowText: 'x' })).toThrow(/another server uses/);
+    store.close();
+    expect(() => restoreBackup(file, dir, { nowText: 'x' })).toThrow(/holds a sound state/);
+    truncateSync(database(), 5_000);
+    const result = restoreBackup(file, dir, { nowText: '2030-01-01T00:00:00Z' });
+    expect(existsSync(join(result.movedAside ?? '', 'state.db'))).toBe(true);
+    expect(open().get('replicas', 'a')).toBe(1);
+  });
+
+  it('never overwrites one that is there', () => {
+    const store = open();
+    store.nextTerm();
+    const file = join(dir, 'backup.db');
+    copyFileSync(database(), file);
+    expect(() => createBackup(dir, file)).toThrow(/never overwrites/);
+  });
+});
+
+describe('SIGKILL', () => {
+  /** Writes counted keys and says each number only after the store took it. */
+  const WRITER = `
+    import { SqliteStore } from './src/store/sqlite-store.js';
+    import { systemClock } from './src/shared/clock.js';
+    import { writeSync } from 'node:fs';
+    const store = SqliteStore.open({ stateDir: process.argv[2], clock: systemClock });
+    const term = store.nextTerm();
+    for (let n = store.list('replicas').length; ; n++) {
+      store.txn({ term }, [{ op: 'put', collection: 'replicas', key: String(n).padStart(9, '0'), value: { n } }]);
+      writeSync(1, n + '\\n');
+    }`;
+
+  it(
+    'loses no write that was acknowledged, and the lock goes with the process',
+    { timeout: 60_000 },
+    async () => {
+      const compiled = compileSources(['src/store', 'src/shared']);
+      try {
+        writeFileSync(compiled.path('writer.js'), WRITER);
+        let acknowledged = -1;
+        for (let round = 0; round < 12; round++) {
+          const child = spawn(process.execPath, [compiled.path('writer.js'), dir], {
+            stdio: ['ignore', 'pipe', 'inherit'],
+          });
+          let output = '';
+          child.stdout.setEncoding('utf8').on('data', (text: string) => (output += text));
+          const ended = new Promise((resolve) => child.once('close', resolve));
+          await waitFor(() => output.split('\n').length > 5 + round * 3, { deadlineMs: 20_000 });
+          child.kill('SIGKILL');
+          await ended;
+          const complete = output.slice(0, output.lastIndexOf('\n'));
+          acknowledged = Number(complete.slice(complete.lastIndexOf('\n') + 1));
+          const store = open();
+          const keys = store.list<{ n: number }>('replicas').map((entry) => entry.value.n);
+          store.close();
+          expect(keys.length).toBeGreaterThan(acknowledged);
+          expect(keys).toEqual(keys.map((_, index) => index));
+        }
+        expect(acknowledged).toBeGreaterThan(50);
+      } finally {
+        compiled.remove();
+      }
+    },
+  );
+});
