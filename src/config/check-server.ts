@@ -1,0 +1,235 @@
+/** What no single value can get wrong: names that clash, references to nothing, addresses left open. */
+import { didYouMean } from '../shared/nearest.js';
+import { isLoopbackHost, parseAddress } from './address.js';
+import type { ModelConfig, ProfileConfig, ServerConfig } from './server-config.js';
+import type { Findings } from './settings-reader.js';
+import { problemAt } from './validate-settings.js';
+
+/** The system's range of ports for outgoing connections, first and last. */
+export type PortRange = readonly [number, number];
+
+export const NOTHING_TO_SERVE =
+  'nothing to serve: declare models with profiles, or give --endpoint for a router-only run';
+
+type Report = (path: string, message: string) => void;
+
+/** Adds problems and warnings to the findings. `ephemeral` is unknown on systems that do not say. */
+export function checkServer(
+  config: ServerConfig,
+  findings: Findings,
+  ephemeral: PortRange | undefined,
+): void {
+  const known = new Set(findings.problems.map(({ path }) => path));
+  const problem: Report = (path, message) => {
+    // What could not be read keeps its default; a finding about the default would mislead.
+    if (!known.has(path)) findings.problems.push(problemAt(findings, path, message));
+  };
+  const warning: Report = (path, message) => findings.warnings.push(problemAt(findings, path, message));
+  checkEndpointIds(config, problem);
+  checkModelNames(config, problem);
+  config.models.forEach((model, index) => checkModel(config, model, `models[${index}]`, problem, warning));
+  checkRouter(config, problem);
+  checkTimes(config, problem);
+  checkListeners(config, problem, warning);
+  checkPorts(config, warning, ephemeral);
+  // An unreadable file would only add a second, misleading finding.
+  if (config.models.length === 0 && config.endpoints.length === 0 && findings.problems.length === 0) {
+    findings.problems.push({ source: '', message: NOTHING_TO_SERVE });
+  }
+}
+
+function checkEndpointIds(config: ServerConfig, problem: Report): void {
+  const seen = new Map<string, number>();
+  config.endpoints.forEach(({ id }, index) => {
+    const first = seen.get(id);
+    if (first === undefined) seen.set(id, index);
+    else if (id !== undefined)
+      problem(`endpoints[${index}].id`, `"${id}" is already the id of endpoints[${first}]`);
+  });
+}
+
+/** Every name and alias leads to exactly one model. */
+function checkModelNames(config: ServerConfig, problem: Report): void {
+  const owners = new Map<string, string>();
+  const claim = (name: string, path: string): void => {
+    const owner = owners.get(name);
+    if (owner === undefined) owners.set(name, path);
+    else if (name !== undefined) problem(path, `"${name}" is already used by ${owner}`);
+  };
+  config.models.forEach(({ name }, index) => claim(name, `models[${index}].name`));
+  // Static endpoints may add to a model of the same name, but an alias of one model must not hide another.
+  for (const [index, endpoint] of config.endpoints.entries()) {
+    endpoint.models?.forEach((name, at) => {
+      if (!owners.has(name)) owners.set(name, `endpoints[${index}].models[${at}]`);
+    });
+  }
+  config.models.forEach(({ aliases }, index) =>
+    aliases.forEach((alias, at) => claim(alias, `models[${index}].aliases[${at}]`)),
+  );
+}
+
+function checkModel(
+  config: ServerConfig,
+  model: ModelConfig,
+  path: string,
+  problem: Report,
+  warning: Report,
+): void {
+  const served = config.endpoints.some((endpoint) => endpoint.models?.includes(model.name));
+  if (model.profiles.length === 0 && !served && model.name !== undefined) {
+    problem(
+      `${path}.profiles`,
+      `expected at least one launch profile, or an endpoint that serves "${model.name}"`,
+    );
+  }
+  if (model.routing !== undefined) checkRoutingName(config, model.routing, `${path}.routing`, problem);
+  checkFallback(config, model, path, problem);
+  const seen = new Set<string>();
+  model.profiles.forEach((profile, index) => {
+    const at = `${path}.profiles[${index}]`;
+    if (seen.has(profile.name)) problem(`${at}.name`, `"${profile.name}" is already the name of a profile`);
+    else if (profile.name !== undefined) seen.add(profile.name);
+    checkProfile(model, profile, at, problem, warning);
+  });
+}
+
+function checkRoutingName(config: ServerConfig, name: string, path: string, problem: Report): void {
+  const names = Object.keys(config.router.profiles);
+  if (names.includes(name)) return;
+  const hint = didYouMean(name, names) || `; known are ${names.join(', ')}`;
+  problem(path, `no routing profile is named "${name}"${hint}`);
+}
+
+function checkFallback(config: ServerConfig, model: ModelConfig, path: string, problem: Report): void {
+  const names = [
+    ...config.models.flatMap(({ name, aliases }) => [name, ...aliases]),
+    ...config.endpoints.flatMap(({ models }) => models ?? []),
+  ].filter((name) => name !== undefined);
+  model.fallback.forEach((name, index) => {
+    const at = `${path}.fallback[${index}]`;
+    if (name === model.name || model.aliases.includes(name))
+      problem(at, 'a model cannot fall back to itself');
+    else if (!names.includes(name)) problem(at, `no model is named "${name}"${didYouMean(name, names)}`);
+  });
+}
+
+const NEED_SOURCE: ReadonlySet<string> = new Set(['vllm', 'sglang', 'llamacpp']);
+
+/** Set by the agent per shard; a value from elsewhere would put an engine on somebody else's GPU. */
+const RESERVED_VARIABLES = new Set([
+  'CUDA_VISIBLE_DEVICES',
+  'NVIDIA_VISIBLE_DEVICES',
+  'HIP_VISIBLE_DEVICES',
+  'ROCR_VISIBLE_DEVICES',
+  'LD_PRELOAD',
+  'LD_LIBRARY_PATH',
+  'PATH',
+]);
+
+export const LOOKS_SECRET = /(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|(^|_|-)KEY$|API_?KEY)/i;
+
+function checkProfile(
+  model: ModelConfig,
+  profile: ProfileConfig,
+  path: string,
+  problem: Report,
+  warning: Report,
+): void {
+  if (NEED_SOURCE.has(profile.engine) && model.source === undefined) {
+    problem(
+      `${path}.engine`,
+      `${profile.engine} needs to know what to load: set source of model "${model.name}"`,
+    );
+  }
+  if (profile.gpus === 0) {
+    for (const key of ['gpuMemory', 'gpuType'] as const) {
+      if (profile[key] !== undefined) warning(`${path}.${key}`, 'has no effect without gpus');
+    }
+  }
+  for (const [name, value] of Object.entries(profile.env)) {
+    const at = `${path}.env.${name}`;
+    if (RESERVED_VARIABLES.has(name) || name.startsWith('LLMGW_')) problem(at, `${name} is set by the agent`);
+    else if (typeof value === 'string' && LOOKS_SECRET.test(name)) {
+      warning(at, 'looks like a secret; keep it in a file on the machine: { fromFile: PATH }');
+    }
+  }
+  profile.args.forEach((arg, index) => {
+    if (/^--?api-?key\b/i.test(arg)) {
+      warning(`${path}.args[${index}]`, 'a key in arguments is seen by everyone on the machine; use env');
+    }
+  });
+}
+
+function checkRouter(config: ServerConfig, problem: Report): void {
+  checkRoutingName(config, config.router.defaultProfile, 'router.defaultProfile', problem);
+  config.router.cors.origins.forEach((origin, index) => {
+    const fits = origin === '*' || (URL.canParse(origin) && new URL(origin).origin === origin);
+    if (!fits)
+      problem(
+        `router.cors.origins[${index}]`,
+        `expected an origin such as https://app.example, got "${origin}"`,
+      );
+  });
+}
+
+function checkTimes({ control }: ServerConfig, problem: Report): void {
+  if (control.baseBackoff > control.maxBackoff) {
+    problem('control.baseBackoff', 'must not be longer than control.maxBackoff');
+  }
+  if (control.unreachableAfter >= control.lostAfter) {
+    problem('control.unreachableAfter', 'must be shorter than control.lostAfter');
+  }
+}
+
+const LISTENERS = ['listen', 'adminListen', 'agentListen'] as const;
+
+function checkListeners(config: ServerConfig, problem: Report, warning: Report): void {
+  const taken = new Map<string, string>();
+  for (const key of LISTENERS) {
+    const address = parseAddress(config[key]);
+    if (!address.ok || address.value.port === 0) continue;
+    const other = taken.get(config[key]);
+    if (other === undefined) taken.set(config[key], key);
+    else problem(key, `${config[key]} is already the address of ${other}`);
+  }
+  const { admin, agents, apiKeys } = config.auth;
+  if (isOpen(config.listen) && !apiKeys.required) {
+    warning(
+      'listen',
+      `${config.listen} is reachable from other machines and needs no API key (auth.apiKeys.required)`,
+    );
+  }
+  if (config.insecure) return;
+  if (isOpen(config.adminListen) && (admin.tokens.length === 0 || admin.tls === undefined)) {
+    problem('adminListen', refusal(config.adminListen, 'auth.admin.tokens and auth.admin.tls'));
+  }
+  const agentsProven = agents.joinTokensFile !== undefined || agents.tls?.caFile !== undefined;
+  if (isOpen(config.agentListen) && (agents.tls === undefined || !agentsProven)) {
+    const ways = 'auth.agents.tls with caFile, or auth.agents.tls and auth.agents.joinTokensFile';
+    problem('agentListen', refusal(config.agentListen, ways));
+  }
+}
+
+const refusal = (address: string, ways: string): string =>
+  `${address} is reachable from other machines without authentication and TLS: set ${ways}, or write insecure: true`;
+
+function isOpen(text: string): boolean {
+  const address = parseAddress(text);
+  return address.ok && !isLoopbackHost(address.value.host);
+}
+
+function checkPorts(config: ServerConfig, warning: Report, ephemeral: PortRange | undefined): void {
+  const [first, last] = config.control.portRange;
+  if (ephemeral !== undefined && first <= ephemeral[1] && last >= ephemeral[0]) {
+    warning(
+      'control.portRange',
+      `overlaps the system's ports for outgoing connections (${ephemeral[0]}-${ephemeral[1]}): engines may find theirs taken`,
+    );
+  }
+  for (const key of LISTENERS) {
+    const address = parseAddress(config[key]);
+    if (!address.ok) continue;
+    const { port } = address.value;
+    if (port >= first && port <= last) warning(key, `port ${port} lies in control.portRange`);
+  }
+}
