@@ -1,0 +1,118 @@
+import { Command, Option } from 'nest-commander';
+import { loadServerConfig, type LoadedConfig } from '../config/load.js';
+import type { ScalarFlag } from '../config/overlay.js';
+import type { ServerConfig } from '../config/server-config.js';
+import { systemClock } from '../shared/clock.js';
+import { formatProblem } from '../shared/errors.js';
+import { createLogger, type Logger } from '../shared/logger.js';
+import { LlmgwCommand, collect } from './llmgw-command.js';
+import { StopSignals } from './stop-signals.js';
+import { describeStartFailure } from './start-failure.js';
+import { loadServerWorld } from './worlds.js';
+
+interface ServerOptions {
+  readonly config?: string;
+  readonly listen?: string;
+  readonly adminListen?: string;
+  readonly agentListen?: string;
+  readonly stateDir?: string;
+  readonly endpoint?: readonly string[];
+}
+
+@Command({ name: 'server', description: 'Run the server: router, control plane and admin API.' })
+export class ServerCommand extends LlmgwCommand {
+  protected override readonly examples = [
+    ['llmgw server --config llmgw.yaml', 'route, place and run the models of the file'],
+    ['llmgw server --endpoint e1=http://10.0.0.5:8000=qwen', 'route to an engine that runs already'],
+  ] as const;
+
+  @Option({ flags: '--config <file>', description: 'configuration file (YAML); env LLMGW_CONFIG' })
+  parseConfig(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '--listen <host:port>', description: 'client API (default 127.0.0.1:8080)' })
+  parseListen(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '--admin-listen <host:port>', description: 'admin API (default 127.0.0.1:8081)' })
+  parseAdminListen(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '--agent-listen <host:port>', description: 'gRPC for agents (default 127.0.0.1:8082)' })
+  parseAgentListen(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '--state-dir <dir>', description: "directory of the server's state (default ./.llmgw)" })
+  parseStateDir(value: string): string {
+    return value;
+  }
+
+  @Option({
+    flags: '--endpoint <id=URL=model[,model]>',
+    description: 'static endpoint; may be given more than once',
+  })
+  parseEndpoint(value: string, previous?: string[]): string[] {
+    return collect(value, previous);
+  }
+
+  override async run(_words: string[], options: ServerOptions): Promise<void> {
+    const loaded = readServerConfig(options);
+    const logger = createLogger(loaded.config.log);
+    warnAbout(loaded, logger);
+    await serveUntilStopped(loaded.config, logger);
+  }
+}
+
+/** Configuration of file, environment and the flags of `server`. */
+export function readServerConfig(
+  options: ServerOptions,
+  amend?: (config: ServerConfig) => void,
+): LoadedConfig<ServerConfig> {
+  const file = options.config ?? process.env['LLMGW_CONFIG'];
+  return loadServerConfig({
+    ...(file === undefined || file === '' ? {} : { file }),
+    env: process.env,
+    flags: scalarFlags({
+      listen: ['--listen', options.listen],
+      adminListen: ['--admin-listen', options.adminListen],
+      agentListen: ['--agent-listen', options.agentListen],
+      stateDir: ['--state-dir', options.stateDir],
+    }),
+    endpoints: options.endpoint ?? [],
+    ...(amend === undefined ? {} : { amend }),
+  });
+}
+
+/** The given ones among the flags, by the path they set. */
+export function scalarFlags(
+  flags: Readonly<Record<string, readonly [flag: string, text: string | undefined]>>,
+): ScalarFlag[] {
+  return Object.entries(flags).flatMap(([path, [flag, text]]) =>
+    text === undefined ? [] : [{ flag, path, text }],
+  );
+}
+
+export function warnAbout(loaded: LoadedConfig<unknown>, logger: Logger): void {
+  for (const problem of loaded.warnings) logger.warn(formatProblem(problem));
+}
+
+async function serveUntilStopped(config: ServerConfig, logger: Logger): Promise<void> {
+  const startServer = await loadServerWorld();
+  const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
+  try {
+    const server = await startServer(config, { logger }).catch((error: unknown) => {
+      throw describeStartFailure(error);
+    });
+    logger.info({ ...server.addresses }, 'server is up');
+    await signals.requested();
+    logger.info({ graceMs: config.shutdownGrace }, 'server is stopping');
+    await server.close(config.shutdownGrace);
+    logger.info('server has stopped');
+  } finally {
+    signals.dispose();
+  }
+}
