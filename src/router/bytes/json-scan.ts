@@ -91,17 +91,46 @@ export function scanBody(body: Buffer): BodyScan {
   return new BodyScanner(body).scan();
 }
 
+const KEYS = [
+  'model',
+  'stream',
+  'stream_options',
+  'max_tokens',
+  'max_completion_tokens',
+  'n',
+  'messages',
+  'prompt',
+  'input',
+  'tools',
+  'system',
+] as const;
+const OPTION_KEYS = ['include_usage', 'continuous_usage_stats'] as const;
+
+/** Positions in KEYS, for the slots of a scanner. */
+const MODEL = 0;
+const STREAM = 1;
+const STREAM_OPTIONS = 2;
+const MAX_TOKENS = 3;
+const MAX_COMPLETION_TOKENS = 4;
+const N = 5;
+const MESSAGES = 6;
+const PROMPT = 7;
+const INPUT = 8;
+const TOOLS = 9;
+const SYSTEM = 10;
+/** Any other spelling of `model`. */
+const OTHER_CASE_MODEL = 11;
+
 /** Longest raw form of a key we know: `max_completion_tokens` all in `\uXXXX`. */
 const KEY_MAX_BYTES = 6 * 'max_completion_tokens'.length;
-
-const UPPER_MODEL = /^model$/i;
 
 class BodyScanner {
   readonly #body: Buffer;
   readonly #walker: JsonWalker;
-  readonly #ranges = new Map<string, ByteRange>();
-  #duplicateModelAt = -1;
-  #otherCaseModelAt = -1;
+  /** Start and end of the value per key, 0 when absent (no value starts at 0). */
+  readonly #from = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+  readonly #to = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+  #duplicateModelAt = 0;
 
   constructor(body: Buffer) {
     this.#body = body;
@@ -111,33 +140,34 @@ class BodyScanner {
   scan(): BodyScan {
     const body = this.#body;
     const start = this.#walker.skipSpace(0);
-    if (start === body.length) return this.#invalid('empty', start);
-    if (body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf) return this.#invalid('byte_order_mark', 0);
+    if (start === body.length) return invalid('empty', start);
+    if (body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf) return invalid('byte_order_mark', 0);
     if (body[start] !== JSON_BYTE.OPEN_OBJECT) return this.#notAnObject(start);
-    const close = this.#members(start, 0, (key, from, to) => this.#noteMember(key, from, to));
+    const close = this.#members(start);
     if (close < 0) return this.#syntax();
     const rest = this.#walker.skipSpace(close);
-    if (rest !== body.length) return this.#invalid('syntax', rest);
-    if (!isUtf8(body)) return this.#invalid('not_utf8', 0);
+    if (rest !== body.length) return invalid('syntax', rest);
+    if (!isUtf8(body)) return invalid('not_utf8', 0);
     return this.#result(start, close);
   }
 
-  /** Walks an object member by member; returns the index after its closing brace, or -1. */
-  #members(open: number, depth: number, note: (key: string, from: number, to: number) => void): number {
+  /** Walks the outermost object member by member; returns the index after its closing brace, or -1. */
+  #members(open: number): number {
     const walker = this.#walker;
     const body = this.#body;
     let at = walker.skipSpace(open + 1);
     if (body[at] === JSON_BYTE.CLOSE_OBJECT) return at + 1;
     for (;;) {
       if (body[at] !== JSON_BYTE.QUOTE) return walker.fail(at);
+      const escapes = walker.escapes;
       const keyEnd = walker.skipString(at);
       if (keyEnd < 0) return -1;
-      const key = this.#key(at + 1, keyEnd - 1);
+      const key = this.#keyAt(at + 1, keyEnd - 1, walker.escapes !== escapes);
       const valueAt = walker.skipColon(keyEnd);
       if (valueAt < 0) return -1;
-      const valueEnd = walker.skipValue(valueAt, depth + 1);
+      const valueEnd = walker.skipValue(valueAt, 1);
       if (valueEnd < 0) return -1;
-      if (key !== undefined) note(key, valueAt, valueEnd);
+      if (key >= 0) this.#note(key, valueAt, valueEnd);
       at = walker.skipSpace(valueEnd);
       if (body[at] === JSON_BYTE.CLOSE_OBJECT) return at + 1;
       if (body[at] !== JSON_BYTE.COMMA) return walker.fail(at);
@@ -145,94 +175,99 @@ class BodyScanner {
     }
   }
 
-  /** The decoded key, undefined if it is too long to be one we look for. */
-  #key(from: number, to: number): string | undefined {
-    if (to - from > KEY_MAX_BYTES) return undefined;
-    const raw = this.#body.toString('latin1', from, to);
-    return raw.includes('\\') ? (JSON.parse(`"${raw}"`) as string) : raw;
+  /** Position in KEYS of the key whose raw text is `from`..`to`, OTHER_CASE_MODEL, or -1. */
+  #keyAt(from: number, to: number, escaped: boolean): number {
+    const length = to - from;
+    if (escaped && length <= KEY_MAX_BYTES) {
+      const key = JSON.parse(this.#body.toString('utf8', from - 1, to + 1)) as string;
+      const known = (KEYS as readonly string[]).indexOf(key);
+      return known < 0 && key.toLowerCase() === 'model' ? OTHER_CASE_MODEL : known;
+    }
+    return this.#plainKeyAt(from, length);
   }
 
-  #noteMember(key: string, from: number, to: number): void {
-    switch (key) {
-      case 'model':
-        if (this.#ranges.has('model')) this.#duplicateModelAt = from;
-        this.#ranges.set(key, { from, to });
-        return;
-      case 'stream':
-      case 'stream_options':
-      case 'max_tokens':
-      case 'max_completion_tokens':
-      case 'n':
-      case 'messages':
-      case 'prompt':
-      case 'input':
-      case 'tools':
-      case 'system':
-        this.#ranges.set(key, { from, to });
-        return;
+  #plainKeyAt(from: number, length: number): number {
+    switch (length) {
+      case 1:
+        return this.#equals(from, 'n') ? N : -1;
+      case 5:
+        if (this.#equals(from, 'model')) return MODEL;
+        if (this.#equals(from, 'input')) return INPUT;
+        if (this.#equals(from, 'tools')) return TOOLS;
+        return this.#body.toString('latin1', from, from + 5).toLowerCase() === 'model'
+          ? OTHER_CASE_MODEL
+          : -1;
+      case 6:
+        if (this.#equals(from, 'stream')) return STREAM;
+        if (this.#equals(from, 'prompt')) return PROMPT;
+        return this.#equals(from, 'system') ? SYSTEM : -1;
+      case 8:
+        return this.#equals(from, 'messages') ? MESSAGES : -1;
+      case 10:
+        return this.#equals(from, 'max_tokens') ? MAX_TOKENS : -1;
+      case 14:
+        return this.#equals(from, 'stream_options') ? STREAM_OPTIONS : -1;
+      case 21:
+        return this.#equals(from, 'max_completion_tokens') ? MAX_COMPLETION_TOKENS : -1;
       default:
-        if (key.length === 5 && UPPER_MODEL.test(key)) this.#otherCaseModelAt = from;
+        return -1;
     }
   }
 
+  #note(key: number, from: number, to: number): void {
+    if (key === MODEL && this.#from[MODEL] !== 0) this.#duplicateModelAt = from;
+    this.#from[key] = from;
+    this.#to[key] = to;
+  }
+
   #result(start: number, close: number): BodyScan {
-    const range = this.#ranges.get('model');
-    if (range === undefined) return { ok: false, problem: { kind: 'missing_model' } };
-    const duplicateAt = Math.max(this.#duplicateModelAt, this.#otherCaseModelAt);
-    if (duplicateAt >= 0) return { ok: false, problem: { kind: 'duplicate_model', at: duplicateAt } };
+    const range = this.#range(MODEL);
+    if (range === undefined) return refused({ kind: 'missing_model' });
+    const duplicateAt = Math.max(this.#duplicateModelAt, this.#from[OTHER_CASE_MODEL] as number);
+    if (duplicateAt > 0) return refused({ kind: 'duplicate_model', at: duplicateAt });
     const model = this.#model(range);
-    if (typeof model !== 'string') return { ok: false, problem: model };
-    const ranges = this.#ranges;
-    const stream = ranges.get('stream');
+    if (typeof model !== 'string') return refused(model);
+    const stream = this.#range(STREAM);
     return {
       ok: true,
       model,
       modelRange: range,
       stream: stream !== undefined && this.#is(stream, 'true'),
       streamRange: stream,
-      streamOptions: this.#streamOptions(ranges.get('stream_options')),
-      maxTokens: this.#number(ranges.get('max_tokens')),
-      maxCompletionTokens: this.#number(ranges.get('max_completion_tokens')),
-      n: this.#number(ranges.get('n')),
-      messages: ranges.get('messages'),
-      prompt: ranges.get('prompt'),
-      input: ranges.get('input'),
-      tools: ranges.get('tools'),
-      system: ranges.get('system'),
+      streamOptions: this.#streamOptions(this.#range(STREAM_OPTIONS)),
+      maxTokens: this.#number(MAX_TOKENS),
+      maxCompletionTokens: this.#number(MAX_COMPLETION_TOKENS),
+      n: this.#number(N),
+      messages: this.#range(MESSAGES),
+      prompt: this.#range(PROMPT),
+      input: this.#range(INPUT),
+      tools: this.#range(TOOLS),
+      system: this.#range(SYSTEM),
       afterOpen: start + 1,
       beforeClose: close - 1,
     };
   }
 
-  #model(range: ByteRange): string | BodyProblem {
-    const { from, to } = range;
+  #range(key: number): ByteRange | undefined {
+    const from = this.#from[key] as number;
+    return from === 0 ? undefined : { from, to: this.#to[key] as number };
+  }
+
+  #model({ from, to }: ByteRange): string | BodyProblem {
     if (this.#body[from] !== JSON_BYTE.QUOTE)
       return { kind: 'invalid_model', at: from, detail: 'not_a_string' };
     if (to - from === 2) return { kind: 'invalid_model', at: from, detail: 'empty' };
     if (to - from - 2 > MODEL_NAME_MAX_BYTES) return { kind: 'invalid_model', at: from, detail: 'too_long' };
-    const text = this.#body.toString('utf8', from, to);
-    return text.includes('\\') ? (JSON.parse(text) as string) : text.slice(1, -1);
+    const text = this.#body.toString('utf8', from + 1, to - 1);
+    return text.includes('\\') ? (JSON.parse(`"${text}"`) as string) : text;
   }
 
   #streamOptions(range: ByteRange | undefined): StreamOptionsScan | undefined {
     if (range === undefined) return undefined;
     if (this.#body[range.from] !== JSON_BYTE.OPEN_OBJECT) {
-      const kind = this.#is(range, 'null') ? 'null' : 'other';
-      return {
-        range,
-        kind,
-        empty: false,
-        includeUsage: 'absent',
-        includeUsageRange: undefined,
-        continuousUsageStats: false,
-      };
+      return { ...NO_STREAM_OPTIONS, range, kind: this.#is(range, 'null') ? 'null' : 'other' };
     }
-    let includeUsageRange: ByteRange | undefined;
-    let continuous: ByteRange | undefined;
-    this.#members(range.from, 1, (key, from, to) => {
-      if (key === 'include_usage') includeUsageRange = { from, to };
-      else if (key === 'continuous_usage_stats') continuous = { from, to };
-    });
+    const [includeUsageRange, continuous] = this.#optionRanges(range);
     return {
       range,
       kind: 'object',
@@ -243,6 +278,24 @@ class BodyScanner {
     };
   }
 
+  /** The values of OPTION_KEYS in an object whose grammar is known to be right. */
+  #optionRanges(object: ByteRange): (ByteRange | undefined)[] {
+    const walker = this.#walker;
+    const ranges: (ByteRange | undefined)[] = [undefined, undefined];
+    let at = walker.skipSpace(object.from + 1);
+    while (at < object.to - 1) {
+      const keyEnd = walker.skipString(at);
+      const raw = keyEnd - at > KEY_MAX_BYTES ? '""' : this.#body.toString('utf8', at, keyEnd);
+      const key = (OPTION_KEYS as readonly string[]).indexOf(JSON.parse(raw) as string);
+      const from = walker.skipColon(keyEnd);
+      const to = walker.skipValue(from, 2);
+      if (key >= 0) ranges[key] = { from, to };
+      at = walker.skipSpace(to);
+      if (this.#body[at] === JSON_BYTE.COMMA) at = walker.skipSpace(at + 1);
+    }
+    return ranges;
+  }
+
   #includeUsage(range: ByteRange | undefined): IncludeUsage {
     if (range === undefined) return 'absent';
     if (this.#is(range, 'true')) return 'true';
@@ -250,23 +303,32 @@ class BodyScanner {
     return this.#is(range, 'null') ? 'null' : 'other';
   }
 
-  #number(range: ByteRange | undefined): number | undefined {
+  #number(key: number): number | undefined {
+    const from = this.#from[key] as number;
+    const to = this.#to[key] as number;
     // 32 digits are far beyond any token count; a number may be as long as the body.
-    if (range === undefined || range.to - range.from > 32) return undefined;
-    const text = this.#body.toString('latin1', range.from, range.to);
-    return /^[-0-9]/.test(text) ? Number(text) : undefined;
+    if (from === 0 || to - from > 32) return undefined;
+    let value = 0;
+    for (let at = from; at < to; at++) {
+      const digit = (this.#body[at] as number) - ZERO;
+      if (digit < 0 || digit > 9 || at - from > 14) return numberOf(this.#body.toString('latin1', from, to));
+      value = value * 10 + digit;
+    }
+    return value;
   }
 
   #is(range: ByteRange, word: string): boolean {
-    return (
-      range.to - range.from === word.length && this.#body.toString('latin1', range.from, range.to) === word
-    );
+    return range.to - range.from === word.length && this.#equals(range.from, word);
+  }
+
+  #equals(from: number, word: string): boolean {
+    for (let i = 0; i < word.length; i++) if (this.#body[from + i] !== word.charCodeAt(i)) return false;
+    return true;
   }
 
   #syntax(): BodyScan {
     const at = this.#walker.failedAt;
-    if (this.#walker.tooDeep) return { ok: false, problem: { kind: 'too_deep', at } };
-    return this.#invalid('syntax', at);
+    return this.#walker.tooDeep ? refused({ kind: 'too_deep', at }) : invalid('syntax', at);
   }
 
   /** Tells `[]` and `"x"`, which are JSON, from what is not. */
@@ -274,10 +336,28 @@ class BodyScanner {
     const end = this.#walker.skipValue(start, 0);
     if (end < 0) return this.#syntax();
     const rest = this.#walker.skipSpace(end);
-    return this.#invalid(rest === this.#body.length ? 'not_an_object' : 'syntax', rest);
+    return invalid(rest === this.#body.length ? 'not_an_object' : 'syntax', rest);
   }
+}
 
-  #invalid(detail: Extract<BodyProblem, { kind: 'invalid_json' }>['detail'], at: number): BodyScan {
-    return { ok: false, problem: { kind: 'invalid_json', at, detail } };
-  }
+const ZERO = 48;
+
+/** The number a JSON value is, undefined for a value of another type. */
+function numberOf(value: string): number | undefined {
+  return /^[-0-9]/.test(value) ? Number(value) : undefined;
+}
+
+const NO_STREAM_OPTIONS = {
+  empty: false,
+  includeUsage: 'absent',
+  includeUsageRange: undefined,
+  continuousUsageStats: false,
+} as const;
+
+function refused(problem: BodyProblem): BodyScan {
+  return { ok: false, problem };
+}
+
+function invalid(detail: Extract<BodyProblem, { kind: 'invalid_json' }>['detail'], at: number): BodyScan {
+  return refused({ kind: 'invalid_json', at, detail });
 }
