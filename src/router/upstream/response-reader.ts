@@ -21,6 +21,8 @@ export type ReadState =
   /** Refused; see `problem`. */
   | 'failed';
 
+const EMPTY = Buffer.alloc(0);
+
 type Phase = 'head' | 'length' | 'chunked' | 'close' | 'done' | 'failed';
 
 /**
@@ -46,7 +48,8 @@ export class ResponseReader {
   #left = 0;
   #interim = 0;
   #headBytes = 0;
-  #partialHead: Buffer | undefined;
+  #partial: Buffer = EMPTY;
+  #partialBytes = 0;
 
   /** Starts on a new response. `noBody`: the request was a HEAD. */
   reset(noBody: boolean): void {
@@ -54,7 +57,7 @@ export class ResponseReader {
     this.#noBody = noBody;
     this.#interim = 0;
     this.#headBytes = 0;
-    this.#partialHead = undefined;
+    this.#forgetPartial();
     this.problem = undefined;
     this.headReady = false;
   }
@@ -88,12 +91,12 @@ export class ResponseReader {
     let start = from;
     let end = to;
     let searchFrom = from;
-    if (this.#partialHead !== undefined) {
-      searchFrom = Math.max(0, this.#partialHead.length - 3);
-      bytes = Buffer.concat([this.#partialHead, buffer.subarray(from, to)]);
+    if (this.#partialBytes > 0) {
+      searchFrom = Math.max(0, this.#partialBytes - 3);
+      this.#appendPartial(buffer, from, to);
+      bytes = this.#partial.subarray(0, this.#partialBytes);
       start = 0;
       end = bytes.length;
-      this.#partialHead = undefined;
       this.payload = bytes;
       this.payloadFrom = this.payloadTo = end;
     }
@@ -116,11 +119,34 @@ export class ResponseReader {
     if (this.#headBytes + (end - start) > HEAD_MAX_BYTES) return this.#fail('head_too_large');
     // Refuse at once what can never become a head (a TLS alert, another protocol) instead of waiting for its end.
     if (!startsLikeHttp(bytes, start, end)) return this.#fail('bad_status_line');
-    this.#partialHead = Buffer.from(bytes.subarray(start, end));
+    if (this.#partialBytes === 0) this.#appendPartial(bytes, start, end);
+    else {
+      // The bytes are in place already; interim heads before them fall away.
+      this.#partial = this.#partial.subarray(start);
+      this.#partialBytes = end - start;
+    }
     return -1;
   }
 
+  /** Grows by doubling: a head that comes byte by byte must not be copied for each byte. */
+  #appendPartial(bytes: Buffer, from: number, to: number): void {
+    const length = this.#partialBytes + (to - from);
+    if (length > this.#partial.length) {
+      const larger = Buffer.allocUnsafe(Math.max(1024, 2 * length));
+      this.#partial.copy(larger, 0, 0, this.#partialBytes);
+      this.#partial = larger;
+    }
+    bytes.copy(this.#partial, this.#partialBytes, from, to);
+    this.#partialBytes = length;
+  }
+
+  #forgetPartial(): void {
+    this.#partial = EMPTY;
+    this.#partialBytes = 0;
+  }
+
   #begin(head: UpstreamHead, bodyAt: number): number {
+    this.#forgetPartial();
     this.head = head;
     this.headReady = true;
     switch (head.framing) {
@@ -192,7 +218,6 @@ export class ResponseReader {
   }
 }
 
-const EMPTY = Buffer.alloc(0);
 const CR = 13;
 const LF = 10;
 
