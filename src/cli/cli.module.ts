@@ -1,5 +1,7 @@
 import { Module } from '@nestjs/common';
 import { InjectCommander } from 'nest-commander';
+import { AgentCommand } from './agent.command.js';
+import { ConfigCommand } from './config.command.js';
 import { ServerCommand } from './server.command.js';
 import { configureCommand, type CommanderCommand } from './llmgw-command.js';
 
@@ -16,6 +18,6 @@ export class RootSetup {
 }
 
 @Module({
-  providers: [RootSetup, ...ServerCommand.registerWithSubCommands()],
+  providers: [RootSetup, ServerCommand, AgentCommand, ...ConfigCommand.registerWithSubCommands()],
 })
 export class CliModule {}

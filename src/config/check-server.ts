@@ -32,10 +32,12 @@ export function checkServer(
   checkTimes(config, problem);
   checkListeners(config, problem, warning);
   checkPorts(config, warning, ephemeral);
-  // An unreadable file would only add a second, misleading finding.
-  if (config.models.length === 0 && config.endpoints.length === 0 && findings.problems.length === 0) {
-    findings.problems.push({ source: '', message: NOTHING_TO_SERVE });
-  }
+}
+
+export function checkServesSomething(config: ServerConfig, findings: Findings): void {
+  // Beside another problem this would mislead: what was to be served may just not have been readable.
+  if (findings.problems.length > 0 || config.models.length > 0 || config.endpoints.length > 0) return;
+  findings.problems.push({ source: '', message: NOTHING_TO_SERVE });
 }
 
 function checkEndpointIds(config: ServerConfig, problem: Report): void {
@@ -64,7 +66,8 @@ function checkModelNames(config: ServerConfig, problem: Report): void {
     });
   }
   config.models.forEach(({ aliases }, index) =>
-    aliases.forEach((alias, at) => claim(alias, `models[${index}].aliases[${at}]`)),
+    // An alias listed twice is a finding of its own already.
+    new Set(aliases).forEach((alias) => claim(alias, `models[${index}].aliases[${aliases.indexOf(alias)}]`)),
   );
 }
 

@@ -8,7 +8,7 @@ import { ConfigError } from '../shared/errors.js';
 import type { ConfigProblem } from '../shared/errors.js';
 import { checkAgent } from './check-agent.js';
 import { AgentConfig } from './agent-config.js';
-import { checkServer, type PortRange } from './check-server.js';
+import { checkServer, checkServesSomething, type PortRange } from './check-server.js';
 import { endpointFlagSource, parseEndpointFlag } from './endpoint-flag.js';
 import { applyEnvironment, applyFlags, type ScalarFlag } from './overlay.js';
 import { ServerConfig } from './server-config.js';
@@ -28,6 +28,8 @@ export interface ConfigSources<T> {
 export interface ServerSources extends ConfigSources<ServerConfig> {
   /** `id=URL=model[,model]`, as given; one with the id of an endpoint of the file replaces it. */
   readonly endpoints?: readonly string[];
+  /** Takes a configuration with nothing to serve: good enough to look at, not to run. */
+  readonly mayServeNothing?: boolean;
 }
 
 export interface AgentSources extends ConfigSources<AgentConfig> {
@@ -50,6 +52,7 @@ export function loadServerConfig(sources: ServerSources): LoadedConfig<ServerCon
     sources.amend?.(config);
     validateSettings(config, findings);
     checkServer(config, findings, ephemeralPorts());
+    if (sources.mayServeNothing !== true) checkServesSomething(config, findings);
     checkFiles(serverFiles(config), findings);
   });
 }

@@ -197,6 +197,11 @@ export class ModelConfig {
   @Nested(() => PlacementConfig, { doc: "Where the model's replicas may and should stand." })
   placement = new PlacementConfig();
 
+  @Choice(['wait', 'swap'], {
+    doc: 'What a changed profile does when the new copy fits nowhere beside the old one: `wait` keeps the old one and says so, `swap` stops one old copy at a time first.',
+  })
+  onNoSurge: 'wait' | 'swap' = 'wait';
+
   @NestedList(() => ProfileConfig, { of: 'launch profiles', doc: 'Ways to run the model, best first.' })
   profiles: ProfileConfig[] = [];
 }

@@ -71,7 +71,7 @@ export class SettingsReader {
   private fill(target: object, type: SettingsClass, given: Node | null, path: string): void {
     const node = this.resolve(given, path);
     if (!isMap(node)) {
-      this.problem(given, path, `expected a map of settings, got ${kindOf(node)}`);
+      this.problem(given, path, `expected a map of settings, got ${kindOf(node ?? given)}`);
       return;
     }
     const settings = settingsOf(type);
@@ -111,7 +111,7 @@ export class SettingsReader {
   private readScalar(kind: ScalarKind, given: Node | null, path: string): unknown {
     const node = this.resolve(given, path);
     if (node !== null && !isScalar(node)) {
-      this.problem(given, path, `expected ${kind.expected}, got ${kindOf(node)}`);
+      this.problem(given, path, `expected ${kind.expected}, got ${kindOf(node ?? given)}`);
       return UNREADABLE;
     }
     const parsed = kind.read(scalarInput(node));
@@ -123,7 +123,7 @@ export class SettingsReader {
   private readList(shape: SettingShape & { shape: 'list' }, given: Node | null, path: string): unknown {
     const node = this.resolve(given, path);
     if (!isSeq(node)) {
-      this.problem(given, path, `expected a list of ${shape.of}, got ${kindOf(node)}`);
+      this.problem(given, path, `expected a list of ${shape.of}, got ${kindOf(node ?? given)}`);
       return UNREADABLE;
     }
     const values: unknown[] = [];
@@ -145,7 +145,7 @@ export class SettingsReader {
   ): unknown {
     const node = this.resolve(given, path);
     if (!isMap(node)) {
-      this.problem(given, path, `expected a map of ${shape.of}, got ${kindOf(node)}`);
+      this.problem(given, path, `expected a map of ${shape.of}, got ${kindOf(node ?? given)}`);
       return UNREADABLE;
     }
     const values: Record<string, unknown> = { ...(present as Record<string, unknown> | undefined) };
@@ -234,6 +234,7 @@ function scalarInput(node: Node | null): ScalarInput {
 }
 
 function kindOf(node: Node | null): string {
+  if (isAlias(node)) return `the unknown anchor *${node.source}`;
   if (isMap(node)) return 'a map';
   if (isSeq(node)) return 'a list';
   return describeScalar(scalarInput(node));
