@@ -1,0 +1,156 @@
+import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
+import type { DialectName } from './routes.js';
+
+/** An error the gateway makes, before a dialect gives it a form. */
+export interface GatewayError {
+  readonly code: ApiErrorCode;
+  readonly message: string;
+  /** The request field at fault. */
+  readonly param?: string;
+}
+
+/** How one family of clients expects errors, heartbeats and endings to look. */
+export interface Dialect {
+  readonly name: DialectName;
+  /** JSON body of an error response. */
+  errorBody(error: GatewayError): string;
+  /** The one event that ends a stream which cannot be completed. `events` = events the client already got. */
+  errorEvent(error: GatewayError, events: number): string;
+  /** The same for an error the engine reported itself: its own JSON is kept where the dialect allows. */
+  engineErrorEvent(engineJson: string, fallback: GatewayError, events: number): string;
+  /** What is sent so that nobody in between gives up; only ever between two events. */
+  readonly heartbeat: string;
+}
+
+/**
+ * Anthropic's names for the same classes. Unknown types are treated by its SDK like `api_error`, so these are exact
+ * where the SDK tells them apart.
+ */
+function anthropicType(code: ApiErrorCode): string {
+  const { status } = API_ERRORS[code];
+  switch (status) {
+    case 401:
+      return 'authentication_error';
+    case 403:
+      return 'permission_error';
+    case 404:
+      return 'not_found_error';
+    case 413:
+      return 'request_too_large';
+    case 429:
+      return 'rate_limit_error';
+    case 503:
+      return 'overloaded_error';
+    case 504:
+      return 'timeout_error';
+    default:
+      return status < 500 ? 'invalid_request_error' : 'api_error';
+  }
+}
+
+function openaiError(error: GatewayError): object {
+  return {
+    message: error.message,
+    type: API_ERRORS[error.code].type,
+    param: error.param ?? null,
+    code: error.code,
+  };
+}
+
+function anthropicError(error: GatewayError): object {
+  return {
+    type: 'error',
+    error: {
+      type: anthropicType(error.code),
+      message: error.message,
+      param: error.param ?? null,
+      code: error.code,
+    },
+  };
+}
+
+const KEEP_ALIVE_COMMENT = ': keep-alive\n\n';
+
+const openai: Dialect = {
+  name: 'openai',
+  errorBody: (error) => JSON.stringify({ error: openaiError(error) }),
+  errorEvent: (error) => `data: ${JSON.stringify({ error: openaiError(error) })}\n\n`,
+  engineErrorEvent: (engineJson, fallback) =>
+    `data: ${errorObjectOf(engineJson) ?? JSON.stringify({ error: openaiError(fallback) })}\n\n`,
+  heartbeat: KEEP_ALIVE_COMMENT,
+};
+
+/** The SDKs look for `error` in the data, other readers for the fields of OpenAI's own `error` event: both are there. */
+function responsesEvent(error: object, events: number): string {
+  const fields = error as { message?: unknown; code?: unknown; param?: unknown };
+  const data = {
+    type: 'error',
+    code: fields.code ?? null,
+    message: fields.message ?? '',
+    param: fields.param ?? null,
+    sequence_number: events,
+    error,
+  };
+  return `event: error\ndata: ${JSON.stringify(data)}\n\n`;
+}
+
+const responses: Dialect = {
+  name: 'responses',
+  errorBody: openai.errorBody,
+  errorEvent: (error, events) => responsesEvent(openaiError(error), events),
+  engineErrorEvent: (engineJson, fallback, events) =>
+    responsesEvent(errorMemberOf(engineJson) ?? openaiError(fallback), events),
+  heartbeat: KEEP_ALIVE_COMMENT,
+};
+
+const anthropicEvent = (data: object): string => `event: error\ndata: ${JSON.stringify(data)}\n\n`;
+
+const anthropic: Dialect = {
+  name: 'anthropic',
+  errorBody: (error) => JSON.stringify(anthropicError(error)),
+  errorEvent: (error) => anthropicEvent(anthropicError(error)),
+  engineErrorEvent: (engineJson, fallback) => {
+    const member = errorMemberOf(engineJson);
+    if (member === undefined) return anthropicEvent(anthropicError(fallback));
+    return anthropicEvent({ type: 'error', error: { type: anthropicType(fallback.code), ...member } });
+  },
+  // A comment would do for the SDK, but Anthropic's own service sends pings and some readers wait for events.
+  heartbeat: 'event: ping\ndata: {"type": "ping"}\n\n',
+};
+
+const DIALECTS: Record<DialectName, Dialect> = { openai, responses, anthropic };
+
+export function dialectOf(name: DialectName): Dialect {
+  return DIALECTS[name];
+}
+
+/** The engine's JSON on one line with a top-level `error`, or undefined when it cannot be shown as it is. */
+function errorObjectOf(json: string): string | undefined {
+  const parsed = parsedObject(json);
+  if (parsed === undefined) return undefined;
+  if (typeof parsed['error'] === 'object' && parsed['error'] !== null) return JSON.stringify(parsed);
+  // SGLang's flat shape: {"object":"error","message":…}; its clients look for `error` in a stream.
+  const member = errorMemberOf(json);
+  return member === undefined ? undefined : JSON.stringify({ error: member });
+}
+
+/** The object with `message` in it, wherever the engine's dialect puts it. */
+function errorMemberOf(json: string): Record<string, unknown> | undefined {
+  const parsed = parsedObject(json);
+  if (parsed === undefined) return undefined;
+  const { error } = parsed;
+  if (typeof error === 'object' && error !== null) return error as Record<string, unknown>;
+  if (typeof error === 'string') return { message: error };
+  return typeof parsed['message'] === 'string' ? parsed : undefined;
+}
+
+function parsedObject(json: string): Record<string, unknown> | undefined {
+  try {
+    const parsed: unknown = JSON.parse(json);
+    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
+      ? (parsed as Record<string, unknown>)
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,241 @@
+import { IncomingMessage, ServerResponse } from 'node:http';
+import type { Clock, Timer } from '../shared/clock.js';
+import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
+import type { WriteArena } from './bytes/write-arena.js';
+
+/** How long an answered client may go on sending the body it began, so that it reads the answer instead of a reset. */
+const LINGER_MS = 5_000;
+/** And how much of it is read and thrown away. */
+const LINGER_MAX_BYTES = 256 * 1024 * 1024;
+
+/** node:http's request with the way back to its front: listeners are shared functions, not closures per request. */
+export class FrontRequest extends IncomingMessage {
+  front: NodeFront | undefined;
+}
+
+/** node:http's response with the way back to its front. */
+export class FrontResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
+  front: NodeFront | undefined;
+}
+
+/** What a front shares with all others of its listener. */
+export interface FrontEnvironment {
+  readonly arena: WriteArena;
+  readonly clock: Clock;
+  /** True while the listener stops: answers end their connections. */
+  readonly closing: boolean;
+}
+
+/** `Front` over node:http. The chunk framing is written here: node's own costs three buffers per write. */
+export class NodeFront implements Front {
+  headGiven = false;
+  private headSent = false;
+  private ended = false;
+  private gone = false;
+  private chunked = false;
+  /** HTTP/1.0 knows no chunks: the end of the connection ends the body. */
+  private untilClose = false;
+  private status = 0;
+  private headers: HeaderList = [];
+  private length: AnswerLength = 0;
+  private sink: FrontSink | undefined;
+  private lingered = 0;
+  private lingerTimer: Timer | undefined;
+
+  constructor(
+    private readonly request: FrontRequest,
+    private readonly response: FrontResponse,
+    private readonly environment: FrontEnvironment,
+    /** The client waits for `100 Continue` before it sends the body. */
+    private readonly expectsContinue: boolean,
+  ) {
+    request.front = this;
+    response.front = this;
+    response.on('close', onResponseClose);
+  }
+
+  startBody(sink: FrontSink): void {
+    this.sink = sink;
+    if (this.expectsContinue) this.response.writeContinue();
+    this.response.on('drain', onResponseDrain);
+    this.request.on('data', onRequestData);
+    this.request.on('end', onRequestEnd);
+  }
+
+  head(status: number, headers: HeaderList, length: AnswerLength): void {
+    this.headGiven = true;
+    this.status = status;
+    this.headers = headers;
+    this.length = length;
+  }
+
+  flushHead(): void {
+    if (this.dead || this.headSent) return;
+    this.sendHead();
+    this.response.flushHeaders();
+  }
+
+  give(bytes: Buffer, from: number, to: number): boolean {
+    if (this.dead) return true;
+    if (this.headSent) return this.write(this.framed(bytes, from, to, false));
+    const { socket } = this.response;
+    // Head and first bytes in one packet: clients measure the first token by it.
+    socket?.cork();
+    this.sendHead();
+    const accepted = this.write(this.framed(bytes, from, to, false));
+    socket?.uncork();
+    return accepted;
+  }
+
+  finish(bytes: Buffer, from: number, to: number): void {
+    if (this.dead) return;
+    this.ended = true;
+    if (!this.headSent) this.sendHead();
+    const last = this.framed(bytes, from, to, true);
+    if (this.request.complete || this.environment.closing) {
+      this.endWith(last);
+    } else {
+      this.response.write(last);
+      this.keepPending(last);
+      this.linger();
+    }
+  }
+
+  cut(): void {
+    if (this.gone) return;
+    this.ended = true;
+    const { socket } = this.response;
+    // Without chunks or a length an orderly end would look like the end of the answer.
+    if (this.untilClose) socket?.resetAndDestroy();
+    else socket?.destroy();
+  }
+
+  private get dead(): boolean {
+    return this.gone || this.ended;
+  }
+
+  private sendHead(): void {
+    this.headSent = true;
+    const { response } = this;
+    const headers = [...this.headers];
+    if (typeof this.length === 'number') headers.push('content-length', String(this.length));
+    else if (this.request.httpVersionMinor >= 1) headers.push('transfer-encoding', 'chunked');
+    else this.untilClose = true;
+    if (this.untilClose || this.environment.closing || !this.request.complete) {
+      headers.push('connection', 'close');
+    }
+    response.writeHead(this.status, headers as string[]);
+    this.chunked = this.length === 'stream' && !this.untilClose;
+    response.chunkedEncoding = false;
+  }
+
+  /** One buffer with everything that goes on the wire: chunk size, payload and, at the end, the last chunk. */
+  private framed(bytes: Buffer, from: number, to: number, last: boolean): Buffer {
+    const length = to - from;
+    if (!this.chunked) {
+      const plain = this.environment.arena.take(length);
+      bytes.copy(plain, 0, from, to);
+      return plain;
+    }
+    const size = length === 0 ? '' : `${length.toString(16)}\r\n`;
+    const tail = length === 0 ? 0 : 2;
+    const total = size.length + length + tail + (last ? LAST_CHUNK.length : 0);
+    const framed = this.environment.arena.take(total);
+    let at = framed.latin1Write(size, 0);
+    if (length > 0) {
+      at += bytes.copy(framed, at, from, to);
+      framed[at++] = CR;
+      framed[at++] = LF;
+    }
+    if (last) framed.latin1Write(LAST_CHUNK, at);
+    return framed;
+  }
+
+  private write(buffer: Buffer): boolean {
+    if (buffer.length === 0) return true;
+    const accepted = this.response.write(buffer);
+    this.keepPending(buffer);
+    // node says "full" for any write above its mark, even when the kernel took it all at once.
+    return accepted || this.response.writableLength === 0;
+  }
+
+  private keepPending(buffer: Buffer): void {
+    const { socket } = this.response;
+    const corked = socket !== null && socket.writableCorked > 0;
+    if (corked || this.response.writableLength !== 0) this.environment.arena.keep(buffer.length);
+  }
+
+  private endWith(last: Buffer): void {
+    if (last.length > 0) this.response.end(last);
+    else this.response.end();
+    this.keepPending(last);
+  }
+
+  /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
+  private linger(): void {
+    this.request.on('data', onLingerData);
+    this.request.on('end', onLingerEnd);
+    this.request.resume();
+    this.lingerTimer = this.environment.clock.setTimer(LINGER_MS, () => this.stopLingering());
+  }
+
+  /** @internal */
+  lingerBytes(count: number): void {
+    this.lingered += count;
+    if (this.lingered > LINGER_MAX_BYTES) this.stopLingering();
+  }
+
+  /** @internal */
+  stopLingering(): void {
+    this.lingerTimer?.cancel();
+    this.lingerTimer = undefined;
+    if (!this.gone) this.response.end();
+  }
+
+  /** @internal */
+  bodyBytes(bytes: Buffer): void {
+    if (!this.dead) this.sink?.onBody(bytes);
+  }
+
+  /** @internal */
+  bodyEnd(): void {
+    if (!this.dead) this.sink?.onBodyEnd();
+  }
+
+  /** @internal */
+  drained(): void {
+    if (!this.dead) this.sink?.onDrain();
+  }
+
+  /** @internal */
+  closed(): void {
+    this.lingerTimer?.cancel();
+    if (this.gone) return;
+    this.gone = true;
+    // After the last bytes were handed over, closing is the client's good right and no abort.
+    if (!this.ended) this.sink?.onClientGone();
+  }
+}
+
+const CR = 13;
+const LF = 10;
+const LAST_CHUNK = '0\r\n\r\n';
+
+function onResponseClose(this: ServerResponse): void {
+  (this as FrontResponse).front?.closed();
+}
+function onResponseDrain(this: ServerResponse): void {
+  (this as FrontResponse).front?.drained();
+}
+function onRequestData(this: IncomingMessage, bytes: Buffer): void {
+  (this as FrontRequest).front?.bodyBytes(bytes);
+}
+function onRequestEnd(this: IncomingMessage): void {
+  (this as FrontRequest).front?.bodyEnd();
+}
+function onLingerData(this: IncomingMessage, bytes: Buffer): void {
+  (this as FrontRequest).front?.lingerBytes(bytes.length);
+}
+function onLingerEnd(this: IncomingMessage): void {
+  (this as FrontRequest).front?.stopLingering();
+}

@@ -1,0 +1,159 @@
+import type { IncomingMessage } from 'node:http';
+import type { ApiErrorCode } from '../shared/errors.js';
+
+/** Header lines of one request. Real SDKs send about twenty. */
+export const REQUEST_HEADERS_MAX = 100;
+
+/** Longest request id taken over from a client. */
+const REQUEST_ID_MAX = 128;
+const REQUEST_ID = /^[\x21-\x7e]+$/;
+
+/**
+ * Request headers that reach an engine. A list of what passes, never of what does not: credentials, cookies, forwarding
+ * headers and switches such as llama.cpp's `x-conversation-id` (which keeps generating after a disconnect) stay out
+ * without anybody having to think of them.
+ */
+const PASSED = new Set([
+  'accept',
+  'user-agent',
+  'anthropic-version',
+  'anthropic-beta',
+  'openai-beta',
+  'idempotency-key',
+  'traceparent',
+  'tracestate',
+]);
+
+/** Why a request is refused before its route is looked at. */
+export interface HeadProblem {
+  readonly code: Extract<ApiErrorCode, 'bad_request' | 'header_fields_too_large'>;
+  readonly message: string;
+}
+
+/** What the gateway reads of a request's head, in one pass over the raw lines. */
+export class RequestHead {
+  method = '';
+  /** Without the query. */
+  path = '';
+  /** `?…` as sent, or empty. */
+  query = '';
+  /** Kept from the client when it is presentable, else made. */
+  requestId = '';
+  contentType: string | undefined;
+  contentEncoding: string | undefined;
+  /** Announced length of the body, bytes; -1 when none is announced. */
+  contentLength = -1;
+  chunkedBody = false;
+  /** From `Authorization: Bearer` or `x-api-key`; never passed on or logged. */
+  credential: string | undefined;
+  origin: string | undefined;
+  /** `access-control-request-headers` of a preflight. */
+  corsRequestHeaders: string | undefined;
+  /** `x-llmgw-profile`. */
+  profile: string | undefined;
+  /** `x-llmgw-session`. */
+  session: string | undefined;
+  /** `x-llmgw-explain`. */
+  explain = false;
+  /** How often the client's SDK says it already tried, for the log. */
+  clientRetries: string | undefined;
+  /** The lines that pass to the engine, as `name: value\r\n…`. */
+  passed = '';
+}
+
+/** Reads and judges a request's head. */
+export function readRequestHead(request: IncomingMessage, makeId: () => string): RequestHead | HeadProblem {
+  const raw = request.rawHeaders;
+  if (raw.length > REQUEST_HEADERS_MAX * 2) {
+    return {
+      code: 'header_fields_too_large',
+      message: `more than ${REQUEST_HEADERS_MAX} header fields`,
+    };
+  }
+  const head = new RequestHead();
+  head.method = request.method ?? '';
+  const target = request.url ?? '';
+  if (target.charCodeAt(0) !== SLASH) return { code: 'bad_request', message: 'the request target must be a path' };
+  const queryAt = target.indexOf('?');
+  head.path = queryAt < 0 ? target : target.slice(0, queryAt);
+  if (queryAt >= 0) head.query = target.slice(queryAt);
+  let hosts = 0;
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = lowerCase(raw[i] as string);
+    if (name === 'host') hosts++;
+    else takeHeader(head, name, raw[i + 1] as string);
+  }
+  if (hosts > 1) return { code: 'bad_request', message: 'more than one Host header' };
+  if (head.requestId === '') head.requestId = makeId();
+  const bodyless = head.method === 'GET' || head.method === 'HEAD';
+  // A body here is what request smuggling is made of: the next reader takes it for a second request.
+  if (bodyless && (head.chunkedBody || head.contentLength > 0)) {
+    return { code: 'bad_request', message: `${head.method} takes no body` };
+  }
+  return head;
+}
+
+const SLASH = 47;
+
+function takeHeader(head: RequestHead, name: string, value: string): void {
+  switch (name) {
+    case 'content-length':
+      // Its syntax and uniqueness were checked by node's parser.
+      head.contentLength = Number(value);
+      return;
+    case 'content-type':
+      head.contentType = value;
+      return;
+    case 'content-encoding':
+      head.contentEncoding = value;
+      return;
+    case 'transfer-encoding':
+      head.chunkedBody = true;
+      return;
+    case 'authorization':
+      head.credential ??= bearer(value);
+      return;
+    case 'x-api-key':
+      head.credential ??= value;
+      return;
+    case 'origin':
+      head.origin = value;
+      return;
+    case 'access-control-request-headers':
+      head.corsRequestHeaders = value;
+      return;
+    case 'x-request-id':
+      if (head.requestId === '' && value.length <= REQUEST_ID_MAX && REQUEST_ID.test(value)) {
+        head.requestId = value;
+      }
+      return;
+    case 'x-llmgw-profile':
+      head.profile = value;
+      return;
+    case 'x-llmgw-session':
+      head.session = value;
+      return;
+    case 'x-llmgw-explain':
+      head.explain = value === '1' || value === 'true';
+      return;
+    case 'x-stainless-retry-count':
+      head.clientRetries = value;
+      return;
+    default:
+      if (PASSED.has(name)) head.passed += `${name}: ${value}\r\n`;
+  }
+}
+
+/** The token of `Bearer …`; any other scheme is no credential of ours, but stays a wrong one rather than none. */
+function bearer(value: string): string {
+  return /^bearer +/i.test(value) ? value.slice(6).trim() : value;
+}
+
+/** Most clients send lower case already; then nothing is allocated. */
+function lowerCase(name: string): string {
+  for (let i = 0; i < name.length; i++) {
+    const char = name.charCodeAt(i);
+    if (char >= 65 && char <= 90) return name.toLowerCase();
+  }
+  return name;
+}
