@@ -29,6 +29,8 @@ export interface FrontEnvironment {
 /** `Front` over node:http. The chunk framing is written here: node's own costs three buffers per write. */
 export class NodeFront implements Front {
   headGiven = false;
+  /** Whether a body was announced; until it has been read, an answer must not close the connection abruptly. */
+  expectsBody = false;
   private headSent = false;
   private ended = false;
   private gone = false;
@@ -92,7 +94,7 @@ export class NodeFront implements Front {
     this.ended = true;
     if (!this.headSent) this.sendHead();
     const last = this.framed(bytes, from, to, true);
-    if (this.request.complete || this.environment.closing) {
+    if (this.bodyRead) {
       this.endWith(last);
     } else {
       this.response.write(last);
@@ -110,6 +112,11 @@ export class NodeFront implements Front {
     else socket?.destroy();
   }
 
+  private get bodyRead(): boolean {
+    // node calls a request without body complete only after it was handed over.
+    return !this.expectsBody || this.request.complete;
+  }
+
   private get dead(): boolean {
     return this.gone || this.ended;
   }
@@ -118,15 +125,21 @@ export class NodeFront implements Front {
     this.headSent = true;
     const { response } = this;
     const headers = [...this.headers];
-    if (typeof this.length === 'number') headers.push('content-length', String(this.length));
-    else if (this.request.httpVersionMinor >= 1) headers.push('transfer-encoding', 'chunked');
-    else this.untilClose = true;
-    if (this.untilClose || this.environment.closing || !this.request.complete) {
-      headers.push('connection', 'close');
-    }
-    response.writeHead(this.status, headers as string[]);
-    this.chunked = this.length === 'stream' && !this.untilClose;
+    if (this.status !== 204 && this.status !== 304) this.pushFraming(headers);
+    if (this.untilClose || this.environment.closing || !this.bodyRead) headers.push('connection', 'close');
+    response.writeHead(this.status, headers);
     response.chunkedEncoding = false;
+  }
+
+  private pushFraming(headers: string[]): void {
+    if (typeof this.length === 'number') {
+      headers.push('content-length', String(this.length));
+    } else if (this.request.httpVersionMinor >= 1) {
+      headers.push('transfer-encoding', 'chunked');
+      this.chunked = true;
+    } else {
+      this.untilClose = true;
+    }
   }
 
   /** One buffer with everything that goes on the wire: chunk size, payload and, at the end, the last chunk. */
@@ -141,13 +154,13 @@ export class NodeFront implements Front {
     const tail = length === 0 ? 0 : 2;
     const total = size.length + length + tail + (last ? LAST_CHUNK.length : 0);
     const framed = this.environment.arena.take(total);
-    let at = framed.latin1Write(size, 0);
+    let at = framed.write(size, 0, 'latin1');
     if (length > 0) {
       at += bytes.copy(framed, at, from, to);
       framed[at++] = CR;
       framed[at++] = LF;
     }
-    if (last) framed.latin1Write(LAST_CHUNK, at);
+    if (last) framed.write(LAST_CHUNK, at, 'latin1');
     return framed;
   }
 

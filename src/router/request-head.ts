@@ -57,6 +57,8 @@ export class RequestHead {
   explain = false;
   /** How often the client's SDK says it already tried, for the log. */
   clientRetries: string | undefined;
+  /** Who connected; the nearest proxy where there is one. */
+  clientAddress = '';
   /** The lines that pass to the engine, as `name: value\r\n…`. */
   passed = '';
 }
@@ -72,6 +74,7 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
   }
   const head = new RequestHead();
   head.method = request.method ?? '';
+  head.clientAddress = request.socket.remoteAddress ?? '';
   const target = request.url ?? '';
   if (target.charCodeAt(0) !== SLASH) return { code: 'bad_request', message: 'the request target must be a path' };
   const queryAt = target.indexOf('?');

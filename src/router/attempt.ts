@@ -1,0 +1,332 @@
+import type { LoadLease } from '../domain/balancing/endpoint-load.js';
+import type { AttemptFailure } from '../domain/request/retry.js';
+import type { EndpointState, RunningAttempt } from './endpoint-state.js';
+import {
+  ERROR_BODY_MAX_BYTES,
+  engineErrorAnswer,
+  errorEventAnswer,
+  isEventStream,
+  statusInEvent,
+  type EngineErrorAnswer,
+} from './engine-answer.js';
+import { EventStream } from './event-stream.js';
+import type { ExplainedAttempt } from './explain-ring.js';
+import type { DialectName } from './routes.js';
+import type { UpstreamHead } from './upstream/response-head.js';
+import type { UpstreamError, UpstreamErrorKind } from './upstream/upstream-error.js';
+import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream/upstream-sink.js';
+
+/** Bytes kept of an answer before its first event is complete (comments, mostly). Beyond it the answer is let go as it is. */
+const PEEK_MAX_BYTES = 1024 * 1024;
+
+/**
+ * Where an attempt stands: `connecting`, `waiting` for a head, `peeking` for the first event of a stream, reading an
+ * `error` body, `relaying` (events or plain bytes), in its `tail` (the client has all, the engine's end is still to come).
+ */
+export type AttemptPhase =
+  'connecting' | 'waiting' | 'peeking' | 'error' | 'relayingEvents' | 'relayingBytes' | 'tail' | 'ended';
+
+/** The request an attempt belongs to. */
+export interface AttemptOwner {
+  readonly dialect: DialectName;
+  monotonicMs(): number;
+  wallMs(): number;
+  connected(attempt: Attempt): void;
+  /** The answer begins: true if it is this attempt's to give, false if another has won meanwhile. */
+  begins(attempt: Attempt, head: UpstreamHead): boolean;
+  /** Bytes for the client; false to pause. */
+  relay(bytes: Buffer, from: number, to: number): boolean;
+  /** The whole body at once. */
+  relayAll(bytes: Buffer, from: number, to: number): void;
+  /** Whole events for the client, `events` of them with data; false to pause. */
+  relayEvents(attempt: Attempt, stream: EventStream): boolean;
+  /** The answer is complete for the client. */
+  answered(attempt: Attempt): void;
+  /** The attempt failed; before the answer began there may be another. */
+  failed(attempt: Attempt, failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void;
+  /** The attempt is over and its endpoint has room again. */
+  released(attempt: Attempt): void;
+}
+
+/** One request sent to one engine. Counts itself in and out of its endpoint exactly once. */
+export class Attempt implements UpstreamSink, RunningAttempt {
+  phase: AttemptPhase = 'connecting';
+  readonly sentAtMs: number;
+  /** When the connection stood; when the request was sent, until then. */
+  connectedAtMs: number;
+  private upstream: UpstreamExchange | undefined;
+  private head: UpstreamHead | undefined;
+  private stream: EventStream | undefined;
+  private kept: Buffer[] = [];
+  private keptBytes = 0;
+
+  constructor(
+    private readonly owner: AttemptOwner,
+    readonly endpoint: EndpointState,
+    private readonly lease: LoadLease,
+    readonly trial: boolean,
+    readonly record: ExplainedAttempt,
+  ) {
+    this.sentAtMs = owner.monotonicMs();
+    this.connectedAtMs = this.sentAtMs;
+    endpoint.began(this);
+  }
+
+  send(request: UpstreamRequest): void {
+    const upstream = this.endpoint.upstream.send(request, this);
+    this.upstream = upstream;
+    this.record.reusedSocket = upstream.reusedSocket;
+  }
+
+  get active(): boolean {
+    return this.phase !== 'ended';
+  }
+
+  /** Whether the answer of this attempt is being given to the client. */
+  get relaying(): boolean {
+    return this.phase === 'relayingEvents' || this.phase === 'relayingBytes';
+  }
+
+  /** The stream ended inside an event part of which the client already has. */
+  get brokeInsideEvent(): boolean {
+    return this.stream?.passedHalf === true;
+  }
+
+  resume(): void {
+    this.upstream?.resume();
+  }
+
+  /** Stops at once, without a word: the client left, another attempt won, or a deadline struck. */
+  cancel(outcome: string): void {
+    if (!this.active) return;
+    this.upstream?.abort();
+    this.end(outcome);
+  }
+
+  /** A deadline struck. */
+  expire(kind: 'connect_timeout' | 'first_token_timeout' | 'idle_timeout'): void {
+    if (this.active && this.phase !== 'tail') this.fail({ kind }, undefined, kind);
+  }
+
+  abandon(reason: 'shutting_down' | 'upstream_aborted'): void {
+    if (!this.active) return;
+    if (this.phase === 'tail') return this.cancel('ok');
+    const committed = this.relaying;
+    const failure: AttemptFailure =
+      reason === 'shutting_down' && committed ? { kind: 'shutting_down' } : { kind: 'reset_in_response' };
+    this.fail(failure, undefined, `the endpoint was withdrawn: ${reason}`);
+  }
+
+  // ---------------------------------------------------------------- what the engine does
+
+  onConnected(): void {
+    this.phase = 'waiting';
+    this.connectedAtMs = this.owner.monotonicMs();
+    this.owner.connected(this);
+  }
+
+  onHead(head: UpstreamHead): void {
+    this.head = head;
+    this.record.status = head.status;
+    const { status } = head;
+    if (status >= 300 && status < 400 && status !== 304) {
+      this.fail({ kind: 'redirect' }, undefined, `status ${status}`);
+    } else if (status >= 400) {
+      this.phase = 'error';
+    } else if (isEventStream(head)) {
+      this.stream = new EventStream(this.owner.dialect);
+      this.phase = 'peeking';
+    }
+  }
+
+  onData(slab: Buffer, from: number, to: number): boolean {
+    this.endpoint.showedLife(this.owner.monotonicMs());
+    switch (this.phase) {
+      case 'waiting':
+        return this.firstBytes(slab, from, to);
+      case 'relayingBytes':
+        return this.owner.relay(slab, from, to);
+      case 'peeking':
+        return this.peek(slab, from, to);
+      case 'relayingEvents':
+        return this.relayEvents(slab, from, to);
+      case 'error':
+        return this.keepError(slab, from, to);
+      case 'connecting':
+      case 'tail':
+      case 'ended':
+        return true;
+    }
+  }
+
+  onEnd(): void {
+    switch (this.phase) {
+      case 'relayingBytes':
+        this.endpoint.worked(this.owner.monotonicMs());
+        this.end('ok');
+        return this.owner.answered(this);
+      case 'relayingEvents':
+        return this.endOfEvents();
+      case 'waiting':
+        return this.endWithoutBody();
+      case 'peeking':
+        return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended before its first event');
+      case 'error':
+        return this.errorComplete();
+      case 'tail':
+        return this.end('ok');
+      case 'connecting':
+      case 'ended':
+        return;
+    }
+  }
+
+  onError(error: UpstreamError): void {
+    if (this.phase === 'ended') return;
+    if (this.phase === 'tail') return this.end('ok');
+    // An error answer that breaks off still says what was wrong.
+    if (this.phase === 'error' && error.kind === 'reset') return this.errorComplete();
+    const cause = error.cause instanceof Error ? `: ${error.cause.message}` : '';
+    this.fail(failureOf(error.kind, error.reusedSocket), undefined, `${error.kind}${cause}`);
+  }
+
+  // ---------------------------------------------------------------- reading the answer
+
+  private firstBytes(slab: Buffer, from: number, to: number): boolean {
+    const { head } = this;
+    if (head === undefined || !this.begins(head)) return true;
+    this.phase = 'relayingBytes';
+    // The whole body in one read, as most answers come: it leaves with its head in one write.
+    if (head.framing === 'length' && head.contentLength === to - from) {
+      this.owner.relayAll(slab, from, to);
+      return true;
+    }
+    return this.owner.relay(slab, from, to);
+  }
+
+  private begins(head: UpstreamHead): boolean {
+    const now = this.owner.monotonicMs();
+    this.lease.prefilled(now);
+    this.endpoint.worked(now);
+    return this.owner.begins(this, head);
+  }
+
+  private peek(slab: Buffer, from: number, to: number): boolean {
+    const { stream, head } = this;
+    if (stream === undefined || head === undefined) return true;
+    stream.push(slab, from, to);
+    const overdue = this.keptBytes + (stream.to - stream.from) > PEEK_MAX_BYTES;
+    if (stream.events === 0 && !overdue) {
+      this.keep(stream.bytes, stream.from, stream.to);
+      return true;
+    }
+    if (stream.error !== undefined) {
+      const data = stream.error;
+      this.upstream?.abort();
+      const failure: AttemptFailure = { kind: 'error_event', status: statusInEvent(data) };
+      this.fail(failure, errorEventAnswer(data), 'the first event was an error');
+      return true;
+    }
+    if (!this.begins(head)) return true;
+    this.phase = 'relayingEvents';
+    this.prependKept(stream);
+    return this.relayWhole(stream);
+  }
+
+  private relayEvents(slab: Buffer, from: number, to: number): boolean {
+    const { stream } = this;
+    if (stream === undefined) return true;
+    stream.push(slab, from, to);
+    return this.relayWhole(stream);
+  }
+
+  private relayWhole(stream: EventStream): boolean {
+    if (stream.tokens > 0) this.lease.generated(stream.tokens);
+    if (stream.done) this.phase = 'tail';
+    return this.owner.relayEvents(this, stream) || stream.done;
+  }
+
+  private endOfEvents(): void {
+    if (this.stream?.passedHalf === true) {
+      return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended inside an event');
+    }
+    this.end('ok');
+    this.owner.answered(this);
+  }
+
+  /** A head without a body is an answer all the same (204). */
+  private endWithoutBody(): void {
+    if (this.head === undefined || !this.begins(this.head)) return;
+    this.end('ok');
+    this.owner.answered(this);
+  }
+
+  private keepError(slab: Buffer, from: number, to: number): boolean {
+    this.keep(slab, from, Math.min(to, from + ERROR_BODY_MAX_BYTES - this.keptBytes));
+    if (this.keptBytes < ERROR_BODY_MAX_BYTES) return true;
+    // Nobody reads more; the connection is not worth waiting for its end.
+    this.upstream?.abort();
+    this.errorComplete();
+    return true;
+  }
+
+  private errorComplete(): void {
+    if (this.head === undefined) return;
+    const answer = engineErrorAnswer(this.head, Buffer.concat(this.kept), this.owner.wallMs());
+    const { status, retryAfterSeconds } = answer;
+    const retryAfterMs = retryAfterSeconds === undefined ? undefined : retryAfterSeconds * 1000;
+    this.fail({ kind: 'status', status, retryAfterMs }, answer, `status ${status}`);
+  }
+
+  private keep(bytes: Buffer, from: number, to: number): void {
+    if (to <= from) return;
+    this.kept.push(Buffer.from(bytes.subarray(from, to)));
+    this.keptBytes += to - from;
+  }
+
+  private prependKept(stream: EventStream): void {
+    if (this.keptBytes === 0) return;
+    stream.bytes = Buffer.concat([...this.kept, stream.bytes.subarray(stream.from, stream.to)]);
+    stream.from = 0;
+    stream.to = stream.bytes.length;
+    this.kept = [];
+    this.keptBytes = 0;
+  }
+
+  // ---------------------------------------------------------------- the end
+
+  private fail(failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void {
+    this.upstream?.abort();
+    this.close(failure.kind === 'status' ? `status_${failure.status}` : failure.kind);
+    // The blame must be known before the room this leaves is given to somebody else.
+    this.owner.failed(this, failure, answer, detail);
+    this.owner.released(this);
+  }
+
+  private end(outcome: string): void {
+    this.close(outcome);
+    this.owner.released(this);
+  }
+
+  private close(outcome: string): void {
+    this.phase = 'ended';
+    this.record.outcome = outcome;
+    this.lease.release();
+    this.endpoint.ended(this);
+  }
+}
+
+function failureOf(kind: UpstreamErrorKind, reusedSocket: boolean): AttemptFailure {
+  switch (kind) {
+    case 'connect_refused':
+    case 'connect_timeout':
+    case 'connect_failed':
+    case 'protocol_error':
+      return { kind };
+    case 'reset_before_response':
+      return { kind, reusedSocket };
+    case 'reset':
+    case 'aborted':
+      return { kind: 'reset_in_response' };
+  }
+}

@@ -1,0 +1,102 @@
+import { clampRetryAfter, readRetryAfter } from '../domain/request/drain-rate.js';
+import type { HeaderList } from './front.js';
+import type { UpstreamHead } from './upstream/response-head.js';
+
+/** Bytes of an engine's error body that are read; what is longer is no message for people. */
+export const ERROR_BODY_MAX_BYTES = 64 * 1024;
+/** Characters of a non-JSON error body that are shown. */
+const WRAPPED_MAX_CHARS = 1024;
+
+/**
+ * Response headers of an engine that reach the client. A list of what passes: engines echo, set cookies and name
+ * themselves and their keys in headers nobody listed.
+ */
+const PASSED: ReadonlySet<string> = new Set([
+  'content-encoding',
+  'content-language',
+  'content-disposition',
+  'openai-processing-ms',
+]);
+
+/** The headers of `head` a client may see, content type included, content length not. */
+export function passedHeaders(head: UpstreamHead): string[] {
+  const headers = ['content-type', head.contentType ?? 'application/octet-stream'];
+  for (let i = 0; i < head.headers.length; i += 2) {
+    const name = head.headers[i] as string;
+    if (PASSED.has(name)) headers.push(name, head.headers[i + 1] as string);
+  }
+  return headers;
+}
+
+/** True if the body is an event stream this side can read: not one that some middleware compressed. */
+export function isEventStream(head: UpstreamHead): boolean {
+  if (head.contentType === undefined || !/^text\/event-stream\b/i.test(head.contentType)) return false;
+  const encoding = head.get('content-encoding');
+  return encoding === undefined || encoding.toLowerCase() === 'identity';
+}
+
+/** An error an engine answered with, kept so that it can still be relayed when no other engine does better. */
+export interface EngineErrorAnswer {
+  readonly status: number;
+  readonly body: Buffer;
+  /** Seconds, when the engine said something sensible. */
+  readonly retryAfterSeconds: number | undefined;
+  /** The engine's content type was JSON and so is the body. */
+  readonly json: boolean;
+}
+
+export function engineErrorAnswer(head: UpstreamHead, body: Buffer, wallMs: number): EngineErrorAnswer {
+  const retryAfter = head.get('retry-after');
+  return {
+    status: head.status,
+    body,
+    retryAfterSeconds:
+      retryAfter === undefined ? undefined : readRetryAfter(retryAfter, (text) => Date.parse(text), wallMs),
+    json: isJsonObject(body),
+  };
+}
+
+/** An error event on a 200 as if it had been an answer with a status. */
+export function errorEventAnswer(data: string): EngineErrorAnswer {
+  const status = statusInEvent(data) ?? 500;
+  return { status, body: Buffer.from(data), retryAfterSeconds: undefined, json: true };
+}
+
+/** The HTTP status an error event names in `code` or `status`, if it does. */
+export function statusInEvent(data: string): number | undefined {
+  try {
+    const parsed = JSON.parse(data) as Record<string, unknown>;
+    const { error } = parsed;
+    const inner = typeof error === 'object' && error !== null ? (error as Record<string, unknown>) : parsed;
+    for (const value of [inner['code'], inner['status'], inner['status_code']]) {
+      const status = Number(value);
+      if (Number.isInteger(status) && status >= 400 && status <= 599) return status;
+    }
+  } catch {
+    // Not JSON: then it names nothing.
+  }
+  return undefined;
+}
+
+/** The first part of a body that is no JSON, as a message. */
+export function wrappedMessage(answer: EngineErrorAnswer): string {
+  const text = answer.body.toString('utf8').slice(0, WRAPPED_MAX_CHARS);
+  // oxlint-disable-next-line no-control-regex
+  const clean = text.replace(/[\0-\x08\x0b-\x1f\x7f]/g, ' ').trim();
+  return clean === '' ? `the engine answered with status ${answer.status}` : clean;
+}
+
+/** `Retry-After` for an engine's 429 or 503: clients give up on one without it. */
+export function retryAfterHeaders(answer: EngineErrorAnswer): HeaderList {
+  if (answer.retryAfterSeconds !== undefined) return ['retry-after', String(answer.retryAfterSeconds)];
+  return answer.status === 429 || answer.status === 503 ? ['retry-after', String(clampRetryAfter(2))] : [];
+}
+
+function isJsonObject(body: Buffer): boolean {
+  try {
+    const parsed: unknown = JSON.parse(body.toString('utf8'));
+    return typeof parsed === 'object' && parsed !== null;
+  } catch {
+    return false;
+  }
+}

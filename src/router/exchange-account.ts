@@ -1,0 +1,111 @@
+import type { RouterConfig } from '../config/server-config.js';
+import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
+import type { Clock } from '../shared/clock.js';
+import type { Random } from '../shared/random.js';
+import type { AccessLog } from './access-log.js';
+import type { Attempt } from './attempt.js';
+import type { Authoriser, Principal } from './authoriser.js';
+import type { EndpointTable } from './endpoint-table.js';
+import type { ExplainRing, RequestExplanation } from './explain-ring.js';
+import type { ModelState } from './model-state.js';
+import type { RequestHead } from './request-head.js';
+import type { RouterMetrics } from './router.metrics.js';
+import type { EngineRoute } from './routes.js';
+import type { RoutingProfile, RoutingProfiles } from './routing-profiles.js';
+
+/** What runs and must be ended when the router stops. */
+export interface Stoppable {
+  shutDown(): void;
+}
+
+/** What every request needs of the router. */
+export interface RouterCore {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly config: RouterConfig;
+  readonly table: EndpointTable;
+  readonly profiles: RoutingProfiles;
+  readonly metrics: RouterMetrics;
+  readonly accessLog: AccessLog;
+  readonly explain: ExplainRing;
+  readonly authoriser: Authoriser;
+  readonly exchanges: Set<Stoppable>;
+}
+
+/** What is known of a request, filled in as it goes; read once, at its end. */
+export interface ExchangeFacts {
+  readonly head: RequestHead;
+  readonly route: EngineRoute;
+  readonly principal: Principal;
+  readonly arrivedMs: number;
+  readonly explanation: RequestExplanation;
+  model?: ModelState;
+  profile?: RoutingProfile;
+  winner?: Attempt;
+  /** The answer came as an event stream. */
+  streamed?: boolean;
+  status?: number;
+  attempts?: number;
+  queueMs?: number;
+  firstTokenMs?: number;
+  bytesIn?: number;
+  bytesOut: number;
+  /** An error event of the engine passed. */
+  engineError?: boolean;
+  /** Every endpoint that might have answered was tried. */
+  allTried?: boolean;
+  /** The last failure in words, for the log. */
+  detail?: string;
+}
+
+/** Metrics, explanation and log line of a request that is over. */
+export function concludeExchange(
+  core: RouterCore,
+  facts: ExchangeFacts,
+  outcome: ApiErrorCode | 'ok' | 'engine_error',
+  nowMs: number,
+): void {
+  const { head, route, model, explanation } = facts;
+  const shown = outcome === 'ok' && facts.engineError === true ? 'engine_error' : outcome;
+  const status = finalStatus(facts, outcome);
+  const durationMs = nowMs - facts.arrivedMs;
+  const series = model?.series ?? core.metrics.unknown;
+  const counted = series.route(route.index);
+  counted.codes.add(String(status));
+  counted.duration.observe(durationMs / 1000);
+  if (facts.queueMs !== undefined) series.queue.observe(facts.queueMs / 1000);
+  if (facts.firstTokenMs !== undefined && facts.streamed === true) {
+    series.firstToken.observe(facts.firstTokenMs / 1000);
+  }
+  if (facts.winner !== undefined) series.attempts.add(shown === 'engine_error' ? 'engine_error' : 'ok');
+  explanation.status = status;
+  explanation.endedMs = durationMs;
+  if (facts.allTried === true) explanation.allTried = true;
+  core.explain.add(explanation);
+  core.accessLog.write({
+    requestId: head.requestId,
+    method: head.method,
+    route: route.label,
+    model: model?.name,
+    status,
+    outcome: shown,
+    durationMs,
+    queueMs: facts.queueMs,
+    firstTokenMs: facts.firstTokenMs,
+    stream: facts.streamed ?? explanation.stream,
+    endpoint: facts.winner?.endpoint.id ?? explanation.attempts.at(-1)?.endpoint,
+    attempts: facts.attempts,
+    bytesIn: facts.bytesIn,
+    bytesOut: facts.bytesOut,
+    key: facts.principal.id === 'anonymous' ? undefined : facts.principal.id,
+    profile: facts.profile?.name,
+    clientRetries: head.clientRetries,
+    detail: outcome === 'ok' ? undefined : facts.detail,
+  });
+}
+
+/** The status as metrics count it: an answer that broke off after its 200 counts as what broke it. */
+function finalStatus(facts: ExchangeFacts, outcome: ApiErrorCode | 'ok' | 'engine_error'): number {
+  if (outcome === 'ok' || outcome === 'engine_error') return facts.status ?? 200;
+  return API_ERRORS[outcome].status;
+}

@@ -1,0 +1,91 @@
+import type { Balancer } from '../domain/balancing/balancer.js';
+import { createBalancer } from '../domain/balancing/policies.js';
+import { ModelQueue, type AdmissionRefusal } from '../domain/request/admission.js';
+import { clampRetryAfter } from '../domain/request/drain-rate.js';
+import type { EndpointState } from './endpoint-state.js';
+import type { RouteModel } from './ports.js';
+import { ModelSeries } from './router.metrics.js';
+import type { RoutingProfile } from './routing-profiles.js';
+
+/** Output tokens expected of an answer whose request names no limit, until the model's own mean is learned. */
+const PRIOR_OUTPUT_TOKENS = 256;
+/** Share of the old mean kept per answer. */
+const KEEP = 0.98;
+
+/** A request waiting for an endpoint. */
+export interface Waiting {
+  /** Its turn: an endpoint has room. */
+  proceed(): void;
+  /** Its place went to a request of a shorter line, or its time is over. */
+  turnedAway(refusal: AdmissionRefusal): void;
+}
+
+/** What the router keeps of one model from table to table. */
+export class ModelState {
+  readonly series = new ModelSeries();
+  /** Endpoints that serve it now, draining ones left out. */
+  endpoints: EndpointState[] = [];
+  readonly queue: ModelQueue<Waiting>;
+  meanOutputTokens = PRIOR_OUTPUT_TOKENS;
+  private readonly balancers = new Map<string, Balancer>();
+
+  constructor(
+    public info: RouteModel,
+    queueMax: number,
+  ) {
+    this.queue = new ModelQueue(queueMax);
+  }
+
+  get name(): string {
+    return this.info.name;
+  }
+
+  /** The balancer of one routing profile; each has its own memory. */
+  balancer(profile: RoutingProfile): Balancer {
+    let balancer = this.balancers.get(profile.name);
+    if (balancer?.policy !== profile.policy) {
+      balancer = createBalancer(profile.policy);
+      this.balancers.set(profile.name, balancer);
+    }
+    return balancer;
+  }
+
+  get hasRoom(): boolean {
+    for (const endpoint of this.endpoints) if (endpoint.hasRoom) return true;
+    return false;
+  }
+
+  /** Something can serve it now. */
+  get ready(): boolean {
+    return this.endpoints.length > 0;
+  }
+
+  /** Refuses those whose time in the queue is over. */
+  expire(nowMs: number): void {
+    for (const ticket of this.queue.expire(nowMs)) {
+      ticket.arrival.payload.turnedAway(this.refuse(this.ready ? 'queue_timeout' : 'no_ready_replica', nowMs));
+    }
+  }
+
+  /** A refusal with the wait that is likely to help. */
+  refuse(reason: AdmissionRefusal['refused'], nowMs: number): AdmissionRefusal {
+    const refusal = this.queue.refuse(reason, nowMs);
+    const { expectedReadyMs } = this.info;
+    if (this.ready || expectedReadyMs === undefined) return refusal;
+    return { ...refusal, retryAfterSeconds: clampRetryAfter(expectedReadyMs / 1000) };
+  }
+
+  /** Lets waiting requests go while there is room. */
+  pump(nowMs: number): void {
+    // Bounded: one that finds no endpoint after all (it tried them) queues up again behind the others.
+    for (let left = this.queue.depth; left > 0 && this.hasRoom; left--) {
+      const ticket = this.queue.next(nowMs);
+      if (ticket === undefined) return;
+      ticket.arrival.payload.proceed();
+    }
+  }
+
+  learnOutput(tokens: number): void {
+    this.meanOutputTokens = this.meanOutputTokens * KEEP + tokens * (1 - KEEP);
+  }
+}

@@ -1,0 +1,75 @@
+import {
+  Inject,
+  Injectable,
+  type BeforeApplicationShutdown,
+  type OnApplicationBootstrap,
+} from '@nestjs/common';
+import { register } from 'prom-client';
+import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
+import type { DataPathEvidence } from '../domain/cluster.js';
+import { LOGGER, type Logger } from '../shared/logger.js';
+import type { RequestExplanation } from './explain-ring.js';
+import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
+import { Router } from './router.js';
+
+/** The data plane as a Nest provider: it listens when the application is up and drains before it goes down. */
+@Injectable()
+export class RouterService implements RouterPort, OnApplicationBootstrap, BeforeApplicationShutdown {
+  private readonly router: Router;
+
+  constructor(
+    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+    @Inject(LOGGER) private readonly logger: Logger,
+  ) {
+    this.router = new Router({ config, logger: logger.child({ component: 'router' }) });
+  }
+
+  async onApplicationBootstrap(): Promise<void> {
+    this.router.metrics.registerOn(register, this.router);
+    const { address, port } = await this.router.listen(this.config.listen);
+    this.logger.info({ component: 'router', address, port }, 'client API is up');
+  }
+
+  async beforeApplicationShutdown(): Promise<void> {
+    await this.router.close(this.config.shutdownGrace);
+  }
+
+  /** Listening and not on its way out; for `/readyz`. */
+  get ready(): boolean {
+    return this.router.ready;
+  }
+
+  /** Where clients are served; useful when the port was left to the system. */
+  get address(): { readonly address: string; readonly port: number } | undefined {
+    return this.router.address;
+  }
+
+  applyTable(table: RoutingTable): void {
+    this.router.applyTable(table);
+  }
+
+  inflight(): ReadonlyMap<string, number> {
+    return this.router.inflight();
+  }
+
+  evidence(): ReadonlyMap<string, DataPathEvidence> {
+    return this.router.evidence();
+  }
+
+  abortInflight(id: string, generation: number, reason: 'shutting_down' | 'upstream_aborted'): number {
+    return this.router.abortInflight(id, generation, reason);
+  }
+
+  endpoints(): readonly EndpointStatus[] {
+    return this.router.endpoints();
+  }
+
+  onEvidence(listener: () => void): void {
+    this.router.onEvidence(listener);
+  }
+
+  /** Everything known of one of the last requests; undefined when it is forgotten or never was. */
+  explainRequest(requestId: string): RequestExplanation | undefined {
+    return this.router.explainRequest(requestId);
+  }
+}

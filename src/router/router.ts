@@ -1,0 +1,325 @@
+import type { AddressInfo } from 'node:net';
+import type { ServerConfig } from '../config/server-config.js';
+import type { DataPathEvidence } from '../domain/cluster.js';
+import { systemClock, type Clock } from '../shared/clock.js';
+import type { Logger } from '../shared/logger.js';
+import { systemRandom, type Random } from '../shared/random.js';
+import { AccessLog } from './access-log.js';
+import { allowAll, isRefusal, type Authoriser } from './authoriser.js';
+import { commonHeaders, giveBody, giveError, preflightHeaders } from './client-answer.js';
+import type { GatewayError } from './dialects.js';
+import { EndpointTable } from './endpoint-table.js';
+import { Exchange } from './exchange.js';
+import type { RouterCore, Stoppable } from './exchange-account.js';
+import { ExplainRing, type RequestExplanation } from './explain-ring.js';
+import { Listener } from './listener.js';
+import { mediaProblem } from './media-type.js';
+import { ModelList } from './model-list.js';
+import type { FrontRequest, NodeFront } from './node-front.js';
+import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
+import { readRequestHead, RequestHead } from './request-head.js';
+import {
+  HEALTH_ROUTE_INDEX,
+  MODELS_ROUTE_INDEX,
+  OTHER_ROUTE_INDEX,
+  RouterMetrics,
+  type LiveGauges,
+} from './router.metrics.js';
+import { matchRoute, type DialectName, type EngineRoute, type RouteMatch } from './routes.js';
+import { RoutingProfiles } from './routing-profiles.js';
+import { staticTable, withStatic } from './static-table.js';
+
+export interface RouterOptions {
+  readonly config: ServerConfig;
+  readonly logger: Logger;
+  readonly clock?: Clock;
+  readonly random?: Random;
+  /** Makes request ids where clients bring none. */
+  readonly ids?: () => string;
+  readonly authoriser?: Authoriser;
+}
+
+/**
+ * The data plane: a listener for clients, the pipeline behind it, and the table it routes by. Knows nothing of Nest
+ * and nothing of the control plane.
+ */
+export class Router implements RouterPort, RouterCore, LiveGauges {
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly config: ServerConfig['router'];
+  readonly profiles: RoutingProfiles;
+  readonly table: EndpointTable;
+  readonly metrics = new RouterMetrics();
+  readonly explain = new ExplainRing();
+  readonly accessLog: AccessLog;
+  readonly authoriser: Authoriser;
+  readonly exchanges = new Set<Stoppable>();
+  private readonly fixed: Omit<RoutingTable, 'version'>;
+  private readonly models_: ModelList;
+  private readonly listener: Listener;
+  private readonly ids: () => string;
+  private readonly evidenceListeners = new Set<() => void>();
+  private stopping = false;
+
+  constructor(options: RouterOptions) {
+    const { config } = options;
+    this.clock = options.clock ?? systemClock;
+    this.random = options.random ?? systemRandom;
+    this.ids = options.ids ?? requestIds(this.random);
+    this.config = config.router;
+    this.authoriser = options.authoriser ?? allowAll;
+    this.accessLog = new AccessLog(options.logger, this.clock);
+    this.profiles = new RoutingProfiles(config.router);
+    this.table = new EndpointTable({
+      clock: this.clock,
+      random: this.random,
+      profiles: this.profiles,
+      evidenceTurned: () => this.evidenceListeners.forEach((listener) => listener()),
+    });
+    this.fixed = staticTable(config);
+    this.table.apply({ version: 0, ...this.fixed });
+    this.models_ = new ModelList(this.table, Math.floor(this.clock.wallMs() / 1000));
+    this.listener = new Listener({
+      clock: this.clock,
+      keepAliveTimeoutMs: config.router.keepAliveTimeout,
+      onRequest: (request, front) => this.take(request, front),
+    });
+  }
+
+  // ---------------------------------------------------------------- life
+
+  /** Starts to serve clients on `host:port` (`[::1]:8080` for IPv6); rejects when the address cannot be bound. */
+  listen(address: string): Promise<AddressInfo> {
+    const at = address.lastIndexOf(':');
+    const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
+    return this.listener.listen(host, Number(address.slice(at + 1)));
+  }
+
+  /** Where clients are served. */
+  get address(): AddressInfo | undefined {
+    return this.listener.address;
+  }
+
+  /** Listening and not on its way out. */
+  get ready(): boolean {
+    return this.listener.address !== undefined && !this.stopping;
+  }
+
+  /**
+   * Stops: no new connection, new requests on kept ones are refused, running ones have `graceMs`, then each gets an
+   * error in its own form. Settles when all connections are gone.
+   */
+  async close(graceMs: number): Promise<void> {
+    this.stopping = true;
+    const stopped = this.listener.stop();
+    const timer = this.clock.setTimer(graceMs, () => this.endAll());
+    await stopped;
+    timer.cancel();
+    this.table.destroy();
+    this.accessLog.flush();
+  }
+
+  private endAll(): void {
+    for (const exchange of [...this.exchanges]) exchange.shutDown();
+    // The last bytes leave in this turn of the loop; whoever does not take them now never will.
+    this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
+  }
+
+  // ---------------------------------------------------------------- RouterPort
+
+  applyTable(table: RoutingTable): void {
+    this.table.apply(withStatic(table, this.fixed));
+  }
+
+  inflight(): ReadonlyMap<string, number> {
+    return new Map(this.table.all().map((endpoint) => [endpoint.key, endpoint.inflight]));
+  }
+
+  evidence(): ReadonlyMap<string, DataPathEvidence> {
+    return new Map(this.table.all().map((endpoint) => [endpoint.key, endpoint.evidenceView()]));
+  }
+
+  abortInflight(id: string, generation: number, reason: 'shutting_down' | 'upstream_aborted'): number {
+    const running = [...(this.table.get(id, generation)?.running ?? [])];
+    for (const attempt of running) attempt.abandon(reason);
+    return running.length;
+  }
+
+  onEvidence(listener: () => void): void {
+    this.evidenceListeners.add(listener);
+  }
+
+  endpoints(): EndpointStatus[] {
+    const now = this.clock.monotonicMs();
+    return this.table.all().map((endpoint) => endpoint.status(now));
+  }
+
+  /** Everything known of one of the last requests. */
+  explainRequest(requestId: string): RequestExplanation | undefined {
+    return this.explain.get(requestId);
+  }
+
+  // ---------------------------------------------------------------- LiveGauges
+
+  *modelGauges(): ReturnType<LiveGauges['modelGauges']> {
+    for (const model of this.table.models()) {
+      yield { name: model.name, series: model.series, queueDepth: model.queue.depth };
+    }
+  }
+
+  *endpointGauges(): ReturnType<LiveGauges['endpointGauges']> {
+    const now = this.clock.monotonicMs();
+    for (const endpoint of this.table.published()) {
+      const up = endpoint.health.verdict(now) === 'serving' || endpoint.health.verdict(now) === 'cooling_down';
+      yield { id: endpoint.id, inflight: endpoint.inflight, up, ejections: endpoint.ejections };
+    }
+  }
+
+  // ---------------------------------------------------------------- requests
+
+  private take(request: FrontRequest, front: NodeFront): void {
+    const head = readRequestHead(request, this.ids);
+    if (!(head instanceof RequestHead)) {
+      // Nothing of a malformed head is trusted, not even how long its body is.
+      front.expectsBody = true;
+      giveError(front, 'openai', [], head);
+      this.countLocal(OTHER_ROUTE_INDEX, head.code === 'bad_request' ? 400 : 431);
+      return;
+    }
+    front.expectsBody = head.chunkedBody || head.contentLength > 0;
+    const match = matchRoute(head.method, head.path);
+    const common = commonHeaders(head, this.config.cors);
+    if (this.stopping) this.refuse(front, head, match, common, SHUTTING_DOWN);
+    else if (match.kind === 'engine') this.toEngine(match.route, head, front, common);
+    else this.answerHere(match, head, front, common);
+  }
+
+  private toEngine(route: EngineRoute, head: RequestHead, front: NodeFront, common: string[]): void {
+    const principal = this.authoriser.authenticate(head.credential);
+    const match: RouteMatch = { kind: 'engine', route };
+    if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
+    const problem = mediaProblem(route, head);
+    if (problem !== undefined) return this.refuse(front, head, match, common, problem);
+    new Exchange(this, front, head, route, principal, common).start();
+  }
+
+  private answerHere(match: RouteMatch, head: RequestHead, front: NodeFront, common: string[]): void {
+    switch (match.kind) {
+      case 'models':
+      case 'model':
+        return this.answerModels(match, head, front, common);
+      case 'health':
+        return this.answerHealth(front, common);
+      case 'preflight':
+        giveBody(front, 204, preflightHeaders(head, this.config.cors), NOTHING);
+        return this.countLocal(OTHER_ROUTE_INDEX, 204);
+      case 'methodNotAllowed': {
+        const message = `this path takes ${match.allow}`;
+        return this.refuse(front, head, match, common, { code: 'method_not_allowed', message }, match.allow);
+      }
+      case 'notFound':
+        return this.refuse(front, head, match, common, {
+          code: 'not_found',
+          message: 'this path is not part of the API',
+        });
+      case 'engine':
+        return;
+    }
+  }
+
+  private answerModels(
+    match: Extract<RouteMatch, { kind: 'models' | 'model' }>,
+    head: RequestHead,
+    front: NodeFront,
+    common: string[],
+  ): void {
+    const principal = this.authoriser.authenticate(head.credential);
+    if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
+    const all = new URLSearchParams(head.query).get('all') === 'true';
+    if (match.kind === 'models') {
+      return this.giveJson(front, common, 200, this.models_.list(principal, all), MODELS_ROUTE_INDEX);
+    }
+    const found = this.models_.find(match.id, principal);
+    if (found === undefined) {
+      const message = `the model \`${match.id.slice(0, 100)}\` does not exist`;
+      return this.refuse(front, head, match, common, { code: 'model_not_found', message, param: 'model' });
+    }
+    if (!found.model.ready && !all) {
+      const message = 'no replica of the model is ready';
+      return this.refuse(front, head, match, common, { code: 'no_ready_replica', message });
+    }
+    return this.giveJson(front, common, 200, found.entry(all), MODELS_ROUTE_INDEX);
+  }
+
+  private answerHealth(front: NodeFront, common: string[]): void {
+    let healthy = false;
+    for (const model of this.table.models()) healthy ||= model.ready;
+    const body = { status: healthy ? 'ok' : 'unavailable' };
+    this.giveJson(front, common, healthy ? 200 : 503, body, HEALTH_ROUTE_INDEX);
+  }
+
+  private giveJson(front: NodeFront, common: string[], status: number, body: object, routeIndex: number): void {
+    giveBody(front, status, [...common, 'content-type', 'application/json'], Buffer.from(JSON.stringify(body)));
+    this.countLocal(routeIndex, status);
+  }
+
+  private countLocal(routeIndex: number, status: number): void {
+    this.metrics.unknown.route(routeIndex).codes.add(String(status));
+  }
+
+  private refuse(
+    front: NodeFront,
+    head: RequestHead,
+    match: RouteMatch,
+    common: string[],
+    error: GatewayError,
+    allow?: string,
+  ): void {
+    const extra = allow === undefined ? {} : { allow };
+    const status = giveError(front, dialectFor(match), common, error, extra);
+    this.countLocal(routeIndexOf(match), status);
+    this.accessLog.write({
+      requestId: head.requestId,
+      method: METHODS.has(head.method) ? head.method : 'other',
+      route: match.kind === 'engine' ? match.route.label : match.kind,
+      model: undefined,
+      status,
+      outcome: error.code,
+      durationMs: 0,
+    });
+  }
+}
+
+/** Time the error events of a shutdown have to leave the process, ms. */
+const LAST_BYTES_MS = 100;
+const NOTHING = Buffer.alloc(0);
+const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']);
+const SHUTTING_DOWN: GatewayError = { code: 'shutting_down', message: 'the gateway is being stopped' };
+
+function dialectFor(match: RouteMatch): DialectName {
+  if (match.kind === 'engine') return match.route.dialect;
+  return match.kind === 'methodNotAllowed' ? match.dialect : 'openai';
+}
+
+function routeIndexOf(match: RouteMatch): number {
+  switch (match.kind) {
+    case 'engine':
+      return match.route.index;
+    case 'models':
+    case 'model':
+      return MODELS_ROUTE_INDEX;
+    case 'health':
+      return HEALTH_ROUTE_INDEX;
+    case 'preflight':
+    case 'methodNotAllowed':
+    case 'notFound':
+      return OTHER_ROUTE_INDEX;
+  }
+}
+
+/** Ids that are unique within this process and unlikely to meet those of another. */
+function requestIds(random: Random): () => string {
+  const process = Math.floor(random() * 2 ** 32).toString(16);
+  let count = 0;
+  return () => `req-${process.padStart(8, '0')}-${(++count).toString(36)}`;
+}
