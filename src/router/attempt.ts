@@ -43,7 +43,12 @@ export interface AttemptOwner {
   /** The answer is complete for the client. */
   answered(attempt: Attempt): void;
   /** The attempt failed; before the answer began there may be another. */
-  failed(attempt: Attempt, failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void;
+  failed(
+    attempt: Attempt,
+    failure: AttemptFailure,
+    answer: EngineErrorAnswer | undefined,
+    detail: string,
+  ): void;
   /** The attempt is over and its endpoint has room again. */
   released(attempt: Attempt): void;
 }

@@ -2,12 +2,7 @@ import { API_ERRORS } from '../shared/errors.js';
 import { clampRetryAfter } from '../domain/request/drain-rate.js';
 import type { CorsConfig } from '../config/server-config.js';
 import { dialectOf, type GatewayError } from './dialects.js';
-import {
-  passedHeaders,
-  retryAfterHeaders,
-  wrappedMessage,
-  type EngineErrorAnswer,
-} from './engine-answer.js';
+import { passedHeaders, retryAfterHeaders, wrappedMessage, type EngineErrorAnswer } from './engine-answer.js';
 import type { Front } from './front.js';
 import type { RequestHead } from './request-head.js';
 import type { DialectName } from './routes.js';
@@ -21,7 +16,8 @@ export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
 }
 
 /** What browsers may read of an answer beside the basics. */
-const EXPOSED = 'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts';
+const EXPOSED =
+  'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts';
 
 function allowedOrigin(head: RequestHead, cors: CorsConfig): string | undefined {
   if (head.origin === undefined) return undefined;
@@ -73,7 +69,11 @@ export function giveError(
   dialect: DialectName,
   common: readonly string[],
   error: GatewayError,
-  extra: { readonly retryAfterSeconds?: number | undefined; readonly allow?: string; readonly noRetry?: boolean } = {},
+  extra: {
+    readonly retryAfterSeconds?: number | undefined;
+    readonly allow?: string;
+    readonly noRetry?: boolean;
+  } = {},
 ): number {
   const { status } = API_ERRORS[error.code];
   const headers = [...common, 'content-type', 'application/json'];
@@ -102,7 +102,8 @@ export function giveEngineError(
 function engineErrorBody(dialect: DialectName, answer: EngineErrorAnswer): Buffer {
   if (answer.json) return answer.body;
   const error = { message: wrappedMessage(answer), type: 'upstream_error', param: null, code: answer.status };
-  const wrapped = dialect === 'anthropic' ? { type: 'error', error: { ...error, type: 'api_error' } } : { error };
+  const wrapped =
+    dialect === 'anthropic' ? { type: 'error', error: { ...error, type: 'api_error' } } : { error };
   return Buffer.from(JSON.stringify(wrapped));
 }
 

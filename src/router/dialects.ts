@@ -27,7 +27,7 @@ export interface Dialect {
  * where the SDK tells them apart.
  */
 function anthropicType(code: ApiErrorCode): string {
-  const { status } = API_ERRORS[code];
+  const status: number = API_ERRORS[code].status;
   switch (status) {
     case 401:
       return 'authentication_error';
@@ -96,7 +96,7 @@ function responsesEvent(error: object, events: number): string {
 
 const responses: Dialect = {
   name: 'responses',
-  errorBody: openai.errorBody,
+  errorBody: (error) => openai.errorBody(error),
   errorEvent: (error, events) => responsesEvent(openaiError(error), events),
   engineErrorEvent: (engineJson, fallback, events) =>
     responsesEvent(errorMemberOf(engineJson) ?? openaiError(fallback), events),

@@ -83,7 +83,7 @@ export class EventStream {
     if (dataAt < 0) return;
     this.events += 1;
     this.totalEvents += 1;
-    const event = bytes.toString("latin1", from, Math.min(to, from + HEAD_OF_EVENT));
+    const event = bytes.toString('latin1', from, Math.min(to, from + HEAD_OF_EVENT));
     if (isDone(event, this.dialect)) this.done = true;
     else if (isError(event)) this.error ??= dataOf(bytes.toString('utf8', from, to));
     else this.tokens += 1;
@@ -105,7 +105,10 @@ function isDone(event: string, dialect: DialectName): boolean {
 }
 
 function isError(event: string): boolean {
-  return /(?:^|\n)event: ?error\b/.test(event) || /(?:^|\n)data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/.test(event);
+  return (
+    /(?:^|\n)event: ?error\b/.test(event) ||
+    /(?:^|\n)data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/.test(event)
+  );
 }
 
 function dataOf(event: string): string {

@@ -5,6 +5,7 @@ import { decideHedge } from '../domain/request/hedge.js';
 import {
   clientShouldNotRetry,
   decideRetry,
+  mayHaveStarted,
   type AttemptFailure,
   type Blame,
   type RetryDecision,
@@ -85,12 +86,12 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private attempts = 0;
   private sends = 0;
   private freshSocketTried = false;
-  private statusRetries = 0;
-  private firstTokenTimeouts = 0;
+  private retriesOfStartedWork = 0;
   private hedged = false;
   private holdUntilMs = Number.POSITIVE_INFINITY;
   private winner: Attempt | undefined;
-  private lastFailure: { readonly failure: AttemptFailure; readonly answer: EngineErrorAnswer | undefined } | undefined;
+  private lastFailure:
+    { readonly failure: AttemptFailure; readonly answer: EngineErrorAnswer | undefined } | undefined;
 
   private events = 0;
   private lastEventMs = 0;
@@ -187,7 +188,11 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.promptTokens = estimatePromptTokens(body.promptBytes);
     this.outputTokens = Math.min(body.maxTokens ?? Number.POSITIVE_INFINITY, model.meanOutputTokens);
     this.explanation.estimatedPromptTokens = this.promptTokens;
-    const grant = this.core.authoriser.grant(this.principal, model.name, this.promptTokens + this.outputTokens);
+    const grant = this.core.authoriser.grant(
+      this.principal,
+      model.name,
+      this.promptTokens + this.outputTokens,
+    );
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
     this.grant = grant;
     this.common.push(...grant.headers);
@@ -232,7 +237,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private wait(now: number): void {
     const model = this.model as ModelState;
     this.enter('queued', now);
-    const result = model.queue.enqueue({ ...this.share(), deadlineMs: this.queueDeadlineMs, payload: this }, now);
+    const result = model.queue.enqueue(
+      { ...this.share(), deadlineMs: this.queueDeadlineMs, payload: this },
+      now,
+    );
     if (result.ticket === undefined) return this.turnedAway(result.refusal);
     this.ticket = result.ticket;
     result.displaced?.arrival.payload.turnedAway(model.refuse('queue_full', now));
@@ -369,15 +377,19 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     if (this.phase === 'attempting') this.watch.by(this.attemptDueMs(attempt));
   }
 
-  failed(attempt: Attempt, failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void {
+  failed(
+    attempt: Attempt,
+    failure: AttemptFailure,
+    answer: EngineErrorAnswer | undefined,
+    detail: string,
+  ): void {
     const now = this.core.clock.monotonicMs();
     attempt.record.endedMs = now - this.arrivedMs;
     this.facts.detail = detail;
-    if (failure.kind === 'first_token_timeout') this.firstTokenTimeouts += 1;
     if (!this.tried.includes(attempt.endpoint.id)) this.tried.push(attempt.endpoint.id);
     const decision = decideRetry(failure, this.retryState());
-    attempt.record.then = decision.action;
-    if ('because' in decision) attempt.record.thenBecause = decision.because;
+    attempt.record.next = decision.action;
+    if ('because' in decision) attempt.record.nextBecause = decision.because;
     this.blame(attempt, decision.blame, failure, now);
     this.model?.series.attempts.add(attempt.record.outcome ?? failure.kind);
     if (this.phase === 'ended') return;
@@ -398,11 +410,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
       attempts: this.attempts,
       maxAttempts: profile.maxAttempts,
       freshSocketTried: this.freshSocketTried,
-      statusRetries: this.statusRetries,
+      retriesOfStartedWork: this.retriesOfStartedWork,
       endpointsLeft,
       budgetLeft: profile.retryBudget.hasRoom,
       promptTokens: this.promptTokens,
-      firstTokenTimeouts: this.firstTokenTimeouts,
     };
   }
 
@@ -418,12 +429,13 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
       case 'retry_elsewhere':
         series?.retries.add(decision.reason);
         this.budget?.takeRetry();
-        if (decision.reason === 'engine_error') this.statusRetries += 1;
+        if (mayHaveStarted(decision.reason)) this.retriesOfStartedWork += 1;
         return this.admit(now);
       case 'relay':
       case 'give_up':
         if (decision.because === 'budget_exhausted') this.core.metrics.retryBudgetExhausted += 1;
-        this.facts.allTried = clientShouldNotRetry(decision) && (this.attempts > 1 || decision.blame !== 'busy');
+        this.facts.allTried =
+          clientShouldNotRetry(decision) && (this.attempts > 1 || decision.blame !== 'busy');
         return this.giveUp();
     }
   }
@@ -489,7 +501,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     }
     this.winner = attempt;
     this.facts.winner = attempt;
-    for (const other of [...this.running]) if (other !== attempt) this.lose(other);
+    for (const other of this.running.slice()) if (other !== attempt) this.lose(other);
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
     this.lastEventMs = now;
@@ -615,7 +627,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private stopEverything(outcome: string): void {
     if (this.ticket !== undefined) this.model?.queue.leave(this.ticket);
     this.leaveQueue(this.core.clock.monotonicMs());
-    for (const attempt of [...this.running]) {
+    for (const attempt of this.running.slice()) {
       if (attempt.phase === 'tail') continue;
       attempt.record.endedMs = this.core.clock.monotonicMs() - this.arrivedMs;
       if (attempt.trial && !attempt.relaying) attempt.endpoint.health.trialAbandoned();
@@ -659,7 +671,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   }
 
   private lookAtAttempts(now: number): number {
-    for (const attempt of [...this.running]) {
+    for (const attempt of this.running.slice()) {
       if (now < this.attemptDueMs(attempt)) continue;
       attempt.expire(attempt.phase === 'connecting' ? 'connect_timeout' : 'first_token_timeout');
     }
@@ -718,7 +730,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
 
   private lookAtTail(now: number): number {
     if (now < this.endedMs + TAIL_MS) return this.endedMs + TAIL_MS;
-    for (const attempt of [...this.running]) attempt.cancel('ok');
+    for (const attempt of this.running.slice()) attempt.cancel('ok');
     return Number.POSITIVE_INFINITY;
   }
 
@@ -732,7 +744,8 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   /** No attempt is left: the engine's own error answer if there is one, else ours. */
   private giveUp(): void {
     const last = this.lastFailure;
-    if (last === undefined) return this.turnedAway((this.model as ModelState).refuse('no_ready_replica', this.monotonicMs()));
+    if (last === undefined)
+      return this.turnedAway((this.model as ModelState).refuse('no_ready_replica', this.monotonicMs()));
     const error = errorOf(last.failure);
     const { answer } = last;
     if (answer === undefined) return this.fail(error);

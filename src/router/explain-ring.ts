@@ -33,8 +33,8 @@ export interface ExplainedAttempt {
   /** `ok`, or what went wrong. */
   outcome?: string;
   /** What was decided after a failure, e.g. `retry_elsewhere`. */
-  then?: string;
-  thenBecause?: string;
+  next?: string;
+  nextBecause?: string;
 }
 
 /** Everything the router knows about one request. */

@@ -104,10 +104,7 @@ export class Listener implements FrontEnvironment {
   }
 
   private take(request: FrontRequest, response: ServerResponse, expectsContinue: boolean): void {
-    this.options.onRequest(
-      request,
-      new NodeFront(request, response as FrontResponse, this, expectsContinue),
-    );
+    this.options.onRequest(request, new NodeFront(request, response as FrontResponse, this, expectsContinue));
   }
 }
 

@@ -39,7 +39,10 @@ export class ModelList {
   }
 
   /** Undefined for a name nobody knows or the principal may not use. */
-  find(id: string, principal: Principal): { readonly model: ModelState; entry(all: boolean): object } | undefined {
+  find(
+    id: string,
+    principal: Principal,
+  ): { readonly model: ModelState; entry(all: boolean): object } | undefined {
     const model = this.table.find(id);
     if (model === undefined || !principal.mayUse(model.name)) return undefined;
     return { model, entry: (all) => this.entry(id, model, all) };

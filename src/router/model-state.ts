@@ -63,7 +63,9 @@ export class ModelState {
   /** Refuses those whose time in the queue is over. */
   expire(nowMs: number): void {
     for (const ticket of this.queue.expire(nowMs)) {
-      ticket.arrival.payload.turnedAway(this.refuse(this.ready ? 'queue_timeout' : 'no_ready_replica', nowMs));
+      ticket.arrival.payload.turnedAway(
+        this.refuse(this.ready ? 'queue_timeout' : 'no_ready_replica', nowMs),
+      );
     }
   }
 

@@ -19,7 +19,8 @@ export interface ReadBody {
   forEngine(engineModel: string): SplicedBody;
 }
 
-export type BodyReading = { readonly ok: true; readonly body: ReadBody } | { readonly ok: false; readonly error: GatewayError };
+export type BodyReading =
+  { readonly ok: true; readonly body: ReadBody } | { readonly ok: false; readonly error: GatewayError };
 
 /** Reads a JSON body. */
 export function readJsonBody(bytes: Buffer, route: EngineRoute): BodyReading {

@@ -76,7 +76,8 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
   head.method = request.method ?? '';
   head.clientAddress = request.socket.remoteAddress ?? '';
   const target = request.url ?? '';
-  if (target.charCodeAt(0) !== SLASH) return { code: 'bad_request', message: 'the request target must be a path' };
+  if (target.charCodeAt(0) !== SLASH)
+    return { code: 'bad_request', message: 'the request target must be a path' };
   const queryAt = target.indexOf('?');
   head.path = queryAt < 0 ? target : target.slice(0, queryAt);
   if (queryAt >= 0) head.query = target.slice(queryAt);

@@ -32,7 +32,14 @@ export class ModelSeries {
 
   routeEntries(): [string, RouteSeries][] {
     return this.routes.flatMap((series, index) =>
-      series === undefined ? [] : [[ENGINE_ROUTES[index]?.label ?? READ_LABELS[index - ENGINE_ROUTES.length] ?? OTHER_ROUTE_LABEL, series]],
+      series === undefined
+        ? []
+        : [
+            [
+              ENGINE_ROUTES[index]?.label ?? READ_LABELS[index - ENGINE_ROUTES.length] ?? OTHER_ROUTE_LABEL,
+              series,
+            ],
+          ],
     );
   }
 }
@@ -45,7 +52,11 @@ export const OTHER_ROUTE_INDEX = ENGINE_ROUTES.length + 2;
 
 /** What the router's live state adds at the moment of a scrape. */
 export interface LiveGauges {
-  modelGauges(): Iterable<{ readonly name: string; readonly series: ModelSeries; readonly queueDepth: number }>;
+  modelGauges(): Iterable<{
+    readonly name: string;
+    readonly series: ModelSeries;
+    readonly queueDepth: number;
+  }>;
   endpointGauges(): Iterable<{
     readonly id: string;
     readonly inflight: number;
@@ -117,7 +128,12 @@ export class RouterMetrics {
       type: 'histogram',
       read: perModel((series, model) => histogramSamples(name, { model }, pick(series))),
     });
-    const counts = (name: string, help: string, label: string, pick: (series: ModelSeries) => NamedCounts): Family => ({
+    const counts = (
+      name: string,
+      help: string,
+      label: string,
+      pick: (series: ModelSeries) => NamedCounts,
+    ): Family => ({
       name,
       help,
       type: 'counter',
@@ -133,7 +149,9 @@ export class RouterMetrics {
       name: string,
       help: string,
       type: Family['type'],
-      read: (endpoint: ReturnType<LiveGauges["endpointGauges"]> extends Iterable<infer E> ? E : never) => number,
+      read: (
+        endpoint: ReturnType<LiveGauges['endpointGauges']> extends Iterable<infer E> ? E : never,
+      ) => number,
     ): Family => ({
       name,
       help,
@@ -146,7 +164,9 @@ export class RouterMetrics {
         help: 'Client requests by outcome; an answer that broke off counts as what broke it.',
         type: 'counter',
         read: perModel((series, model) =>
-          series.routeEntries().flatMap(([route, counted]) => countSamples(counted.codes, 'code', { model, route })),
+          series
+            .routeEntries()
+            .flatMap(([route, counted]) => countSamples(counted.codes, 'code', { model, route })),
         ),
       },
       {
@@ -166,7 +186,11 @@ export class RouterMetrics {
         'Streams only: from the request being sent to an engine to its first token of any kind.',
         (series) => series.firstToken,
       ),
-      histogram('llmgw_inter_token_seconds', 'Between two token events of a stream.', (series) => series.interToken),
+      histogram(
+        'llmgw_inter_token_seconds',
+        'Between two token events of a stream.',
+        (series) => series.interToken,
+      ),
       histogram('llmgw_queue_seconds', 'Time requests waited for an endpoint.', (series) => series.queue),
       {
         name: 'llmgw_queue_depth',
@@ -190,7 +214,12 @@ export class RouterMetrics {
         type: 'counter',
         read: perModel((series, model) => [{ labels: { model }, value: series.usageMissing }]),
       },
-      counts('llmgw_attempts_total', 'Attempts on engines by outcome.', 'outcome', (series) => series.attempts),
+      counts(
+        'llmgw_attempts_total',
+        'Attempts on engines by outcome.',
+        'outcome',
+        (series) => series.attempts,
+      ),
       counts('llmgw_retries_total', 'Retries by what failed before.', 'reason', (series) => series.retries),
       single(
         'llmgw_retry_budget_exhausted_total',
@@ -239,7 +268,11 @@ function histogramSamples(name: string, labels: Record<string, string>, histogra
   let cumulative = 0;
   histogram.bounds.forEach((bound, i) => {
     cumulative += histogram.counts[i] ?? 0;
-    samples.push({ metricName: `${name}_bucket`, labels: { ...labels, le: String(bound) }, value: cumulative });
+    samples.push({
+      metricName: `${name}_bucket`,
+      labels: { ...labels, le: String(bound) },
+      value: cumulative,
+    });
   });
   samples.push({ metricName: `${name}_bucket`, labels: { ...labels, le: '+Inf' }, value: histogram.count });
   samples.push({ metricName: `${name}_sum`, labels, value: histogram.sum });

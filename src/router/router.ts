@@ -120,7 +120,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   }
 
   private endAll(): void {
-    for (const exchange of [...this.exchanges]) exchange.shutDown();
+    for (const exchange of this.exchanges) exchange.shutDown();
     // The last bytes leave in this turn of the loop; whoever does not take them now never will.
     this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
   }
@@ -170,7 +170,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   *endpointGauges(): ReturnType<LiveGauges['endpointGauges']> {
     const now = this.clock.monotonicMs();
     for (const endpoint of this.table.published()) {
-      const up = endpoint.health.verdict(now) === 'serving' || endpoint.health.verdict(now) === 'cooling_down';
+      const up =
+        endpoint.health.verdict(now) === 'serving' || endpoint.health.verdict(now) === 'cooling_down';
       yield { id: endpoint.id, inflight: endpoint.inflight, up, ejections: endpoint.ejections };
     }
   }
@@ -258,8 +259,19 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.giveJson(front, common, healthy ? 200 : 503, body, HEALTH_ROUTE_INDEX);
   }
 
-  private giveJson(front: NodeFront, common: string[], status: number, body: object, routeIndex: number): void {
-    giveBody(front, status, [...common, 'content-type', 'application/json'], Buffer.from(JSON.stringify(body)));
+  private giveJson(
+    front: NodeFront,
+    common: string[],
+    status: number,
+    body: object,
+    routeIndex: number,
+  ): void {
+    giveBody(
+      front,
+      status,
+      [...common, 'content-type', 'application/json'],
+      Buffer.from(JSON.stringify(body)),
+    );
     this.countLocal(routeIndex, status);
   }
 

@@ -60,7 +60,9 @@ function lineStream(format: LogSettings['format'], sink: (line: string) => void)
  * request, whose cost is the write; the caller sees to the level and that no secret is in them.
  */
 export function writeLines(logger: Logger, lines: readonly string[]): void {
-  const stream = (logger as unknown as Record<symbol, Partial<LineStream> | undefined>)[pino.symbols.streamSym];
+  const stream = (logger as unknown as Record<symbol, Partial<LineStream> | undefined>)[
+    pino.symbols.streamSym
+  ];
   if (stream?.writeMany !== undefined) stream.writeMany(lines);
   else for (const line of lines) stream?.write?.(line);
 }
