@@ -281,23 +281,8 @@ export interface EndpointView {
   readonly engineWaiting?: number;
 }
 
-export type EventSubjectKind = 'node' | 'gpu' | 'model' | 'replica' | 'server';
-
 /** `GET events`; also each event of the SSE stream, whose `id` is the sequence. */
-export interface EventView {
-  readonly sequence: number;
-  readonly at: string;
-  /** What happened, e.g. `ReplicaReady`, `NodeLost`, `DrainRequested`. */
-  readonly type: string;
-  readonly severity: 'info' | 'warning' | 'error';
-  readonly subject: { readonly kind: EventSubjectKind; readonly id: string };
-  /** Why, unchanged from where it was decided. */
-  readonly reason: Reason;
-  /** Who: `reconciler`, `agent`, or the operator's name. */
-  readonly actor: string;
-  /** Other things concerned, so that a timeline of a node also shows its replicas. */
-  readonly related: readonly { readonly kind: EventSubjectKind; readonly id: string }[];
-}
+export type { ClusterEvent as EventView, EventSubjectKind } from '../events/event.js';
 
 /** `GET placements/{model}/explain` */
 export interface PlacementView {

@@ -2,7 +2,7 @@
  * The two ends of the one cycle in the module graph. The reconciler sends commands through a Dispatcher (the agent
  * gateway, which holds the open streams); the gateway hands what agents report to the StatusSink (the reconciler's side).
  */
-import type { StartShardCommand, StopShardCommand } from '../domain/cluster.js';
+import type { StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
 
 /** What became of a command on its way out. */
 export type DispatchResult =
@@ -12,7 +12,8 @@ export type DispatchResult =
 
 export interface Dispatcher {
   startShard(term: number, command: StartShardCommand): DispatchResult;
-  stopShard(term: number, command: StopShardCommand): DispatchResult;
+  /** `why` is shown on the agent's side, unchanged. */
+  stopShard(term: number, command: StopShardCommand, why: string): DispatchResult;
   /** Node ids with an open stream. */
   connectedNodes(): readonly string[];
 }
@@ -31,7 +32,9 @@ export interface CommandAnswer {
   readonly commandId: string;
   readonly outcome: 'accepted' | 'already' | 'refused' | 'unknown';
   readonly message?: string;
-  readonly verdict?: string;
+  readonly verdict?: Verdict;
+  /** The start or stop it was about (`shardKey`); undefined when nobody remembers the command. */
+  readonly shardKey?: string;
 }
 
 export const STATUS_SINK = Symbol('StatusSink');

@@ -1,0 +1,301 @@
+import { status as GrpcStatus } from '@grpc/grpc-js';
+import { Inject, Injectable, type BeforeApplicationShutdown } from '@nestjs/common';
+import type { ProtocolError } from '../agent-protocol/checks.js';
+import { LOG_TAIL_LIMIT_BYTES } from '../agent-protocol/log-tail.js';
+import type {
+  AgentMessage,
+  CommandResult,
+  Hello,
+  LogChunk,
+  NodeReport,
+  RefusalCode,
+} from '../agent-protocol/messages.js';
+import {
+  HEARTBEAT_INTERVAL_MS,
+  MESSAGE_LIMIT_BYTES,
+  SILENCE_LIMIT_MS,
+  type GatewayStream,
+} from '../agent-protocol/proto.js';
+import { refusalToWire, startToWire, stopToWire, welcomeToWire } from '../agent-protocol/to-wire.js';
+import { PROTOCOL_VERSION } from '../agent-protocol/version.js';
+import type { WireServerMessage } from '../agent-protocol/wire.js';
+import { shardKey, type StartShardCommand, type StopShardCommand } from '../domain/cluster.js';
+import { InventoryService } from '../inventory/inventory.service.js';
+import { STATUS_SINK, type Dispatcher, type DispatchResult, type StatusSink } from '../reconciler/ports.js';
+import type { Clock } from '../shared/clock.js';
+import { errorChain } from '../shared/errors.js';
+import type { Logger } from '../shared/logger.js';
+import { TERM, type Term } from '../store/term.js';
+import { AgentSession, type SessionOwner } from './agent-session.js';
+import { JoinTokens } from './join-tokens.js';
+import { judgeHello } from './judge-hello.js';
+import { LogRequests } from './log-requests.js';
+import { judgeClaim, type ClaimVerdict } from './node-claim.js';
+import { GATEWAY_SETTINGS, type GatewaySettings, type LogQuery, type LogSource } from './ports.js';
+
+/** Instances remembered per node that lost their id to a later one. */
+const SUPERSEDED_MAX = 16;
+/** Difference of wall clocks worth a warning, ms: certificates and people's timelines suffer, decisions do not. */
+const CLOCK_SKEW_WARN_MS = 30_000;
+
+const REFUSAL_STATUS: Readonly<Record<RefusalCode, GrpcStatus>> = {
+  incompatibleVersion: GrpcStatus.FAILED_PRECONDITION,
+  nodeIdTaken: GrpcStatus.ALREADY_EXISTS,
+  unauthenticated: GrpcStatus.UNAUTHENTICATED,
+  invalidHello: GrpcStatus.INVALID_ARGUMENT,
+  staleTerm: GrpcStatus.FAILED_PRECONDITION,
+  unknown: GrpcStatus.UNAVAILABLE,
+};
+
+/** A node's open stream with what belongs to it. */
+interface Holder {
+  readonly session: AgentSession;
+  readonly logs: LogRequests;
+}
+
+/** Running counts, read out by the metrics. */
+export interface GatewayCounts {
+  streamsTaken: number;
+  streamsLost: number;
+  messagesRefused: number;
+  agentsRefused: number;
+}
+
+/**
+ * Holds the open streams of the agents: takes their reports into the inventory and sends them commands. One live holder
+ * per node id; what an old stream still does after it was replaced concerns nobody.
+ */
+@Injectable()
+export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner, BeforeApplicationShutdown {
+  readonly counts: GatewayCounts = { streamsTaken: 0, streamsLost: 0, messagesRefused: 0, agentsRefused: 0 };
+  private readonly holders = new Map<string, Holder>();
+  private readonly sessions = new Set<AgentSession>();
+  private readonly superseded = new Map<string, Set<string>>();
+  private readonly joinTokens: JoinTokens | undefined;
+  private readonly clock: Clock;
+  private readonly logger: Logger;
+  private commands = 0;
+  private stopping = false;
+
+  constructor(
+    @Inject(GATEWAY_SETTINGS) private readonly settings: GatewaySettings,
+    @Inject(STATUS_SINK) private readonly sink: StatusSink,
+    @Inject(InventoryService) private readonly inventory: InventoryService,
+    @Inject(TERM) private readonly term: Term,
+  ) {
+    this.clock = settings.clock;
+    this.logger = settings.logger.child({ component: 'agent-gateway' });
+    const { joinTokensFile } = settings;
+    this.joinTokens = joinTokensFile === undefined ? undefined : new JoinTokens(joinTokensFile);
+  }
+
+  /** A new stream. */
+  open(stream: GatewayStream): void {
+    const session = new AgentSession(stream, this, this.settings);
+    this.sessions.add(session);
+    if (this.stopping) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');
+  }
+
+  /** Ends every stream: the gRPC server would wait for them for ever, and the agents should dial elsewhere at once. */
+  beforeApplicationShutdown(): void {
+    this.stopping = true;
+    for (const session of this.sessions) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');
+  }
+
+  // ------------------------------------------------------------ commands to agents
+
+  startShard(term: number, command: StartShardCommand): DispatchResult {
+    return this.dispatch(term, command, (id) => startToWire(term, id, command));
+  }
+
+  stopShard(term: number, command: StopShardCommand, why: string): DispatchResult {
+    return this.dispatch(term, command, (id) => stopToWire(term, id, command, why));
+  }
+
+  connectedNodes(): readonly string[] {
+    return [...this.holders.keys()];
+  }
+
+  openLog(nodeId: string, query: LogQuery, listener: (chunk: LogChunk) => void): (() => void) | undefined {
+    return this.holders.get(nodeId)?.logs.ask(query, listener);
+  }
+
+  private dispatch(
+    term: number,
+    command: StartShardCommand | StopShardCommand,
+    build: (commandId: string) => WireServerMessage,
+  ): DispatchResult {
+    if (term < this.term.current()) return { sent: false, reason: 'staleTerm' };
+    const holder = this.holders.get(command.nodeId);
+    if (holder === undefined) return { sent: false, reason: 'notConnected' };
+    const commandId = `${term}-${++this.commands}`;
+    if (!holder.session.send(build(commandId))) return { sent: false, reason: 'backlogged' };
+    this.inventory.commandSent(command.nodeId, commandId, shardKey(command.shardId, command.generation));
+    return { sent: true };
+  }
+
+  // ------------------------------------------------------------ what sessions tell
+
+  hello(session: AgentSession, hello: Hello): void {
+    const verdict = judgeHello(hello, {
+      peerHost: session.peerHost,
+      term: this.term.current(),
+      joinTokens: this.joinTokens,
+    });
+    if (!verdict.ok) return this.refuse(session, hello, verdict.code, verdict.message);
+    const holder = this.holders.get(hello.nodeId);
+    if (holder !== undefined && !this.mayTakeOver(holder, session, hello)) return;
+    this.followTerm(hello);
+    this.warnOfSkew(hello);
+    // The new holder is entered before the old stream ends, so that its close finds itself replaced and changes nothing.
+    this.holders.set(hello.nodeId, { session, logs: new LogRequests((message) => session.send(message)) });
+    if (holder !== undefined) this.endReplaced(holder);
+    this.inventory.connected(hello, verdict.address);
+    this.counts.streamsTaken += 1;
+    session.welcome(
+      hello,
+      welcomeToWire({
+        term: this.term.current(),
+        protocolVersion: verdict.version,
+        build: this.settings.build,
+        heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
+        silenceLimitMs: this.settings.silenceLimitMs ?? SILENCE_LIMIT_MS,
+        maxLogTailBytes: LOG_TAIL_LIMIT_BYTES,
+        maxMessageBytes: MESSAGE_LIMIT_BYTES,
+      }),
+    );
+    this.logger.info({ node: hello.nodeId, from: session.peer, build: hello.build }, 'agent connected');
+    this.sink.nodeChanged(hello.nodeId);
+  }
+
+  message(session: AgentSession, message: AgentMessage): void {
+    const nodeId = this.nodeOf(session);
+    // A stream that was replaced is being ended; what it still says is old.
+    if (nodeId === undefined) return;
+    switch (message.kind) {
+      case 'report':
+        return this.takeReport(session, nodeId, message.report);
+      case 'result':
+        return this.takeResult(nodeId, message.result);
+      case 'log':
+        return this.holders.get(nodeId)?.logs.take(message.chunk);
+      case 'pong':
+        // Having arrived, it has proven life.
+        return;
+      case 'hello':
+      case 'unknown':
+        this.counts.messagesRefused += 1;
+    }
+  }
+
+  malformed(session: AgentSession, problem: ProtocolError): void {
+    this.counts.messagesRefused += 1;
+    this.logger.warn(
+      { node: session.hello?.nodeId, from: session.peer, field: problem.field, code: problem.code },
+      'a message of an agent was not taken',
+    );
+  }
+
+  failed(session: AgentSession, error: unknown): void {
+    this.logger.error(
+      { node: session.hello?.nodeId, from: session.peer, causes: errorChain(error) },
+      'handling an agent failed',
+    );
+  }
+
+  closed(session: AgentSession, reason: string): void {
+    this.sessions.delete(session);
+    const nodeId = this.nodeOf(session);
+    if (nodeId === undefined) return;
+    this.holders.get(nodeId)?.logs.closeAll('the agent is not connected any more');
+    this.holders.delete(nodeId);
+    this.counts.streamsLost += 1;
+    this.inventory.disconnected(nodeId);
+    this.logger.info({ node: nodeId, from: session.peer, reason }, 'agent disconnected');
+    if (!this.stopping) this.sink.nodeChanged(nodeId);
+  }
+
+  private takeReport(session: AgentSession, nodeId: string, report: NodeReport): void {
+    const outcome = this.inventory.reported(nodeId, report);
+    session.acknowledge(report.sequence);
+    if (outcome === 'changed') this.sink.nodeChanged(nodeId);
+  }
+
+  private takeResult(nodeId: string, result: CommandResult): void {
+    const key = this.inventory.commandAnswered(nodeId, result.commandId);
+    this.sink.commandAnswered(nodeId, { ...result, ...(key === undefined ? {} : { shardKey: key }) });
+  }
+
+  /** The node whose present holder the session is; undefined for one that was replaced or never taken. */
+  private nodeOf(session: AgentSession): string | undefined {
+    const nodeId = session.hello?.nodeId;
+    return nodeId !== undefined && this.holders.get(nodeId)?.session === session ? nodeId : undefined;
+  }
+
+  // ------------------------------------------------------------ who may hold a node id
+
+  private mayTakeOver(holder: Holder, session: AgentSession, hello: Hello): boolean {
+    const held = holder.session.hello;
+    if (held === undefined) return true;
+    const verdict: ClaimVerdict = judgeClaim(
+      { hello: held, peerHost: holder.session.peerHost },
+      { hello, peerHost: session.peerHost },
+      this.superseded.get(hello.nodeId) ?? new Set(),
+    );
+    if (verdict === 'sameAgent' || verdict === 'sameMachine') {
+      if (verdict === 'sameMachine') this.remember(hello.nodeId, held.instanceId);
+      return true;
+    }
+    // Perhaps the holder is dead and we do not know it yet; then the next try of this agent succeeds.
+    holder.session.challenge();
+    const message =
+      verdict === 'superseded'
+        ? `node id ${hello.nodeId} was taken over by a later agent on this machine (${holder.session.peer}); two agents run with one node id`
+        : `node id ${hello.nodeId} is held by ${holder.session.peer}, and ${session.peer} is another machine; give each its own nodeId`;
+    this.refuse(session, hello, 'nodeIdTaken', message);
+    return false;
+  }
+
+  private remember(nodeId: string, instanceId: string): void {
+    const instances = this.superseded.get(nodeId) ?? new Set();
+    instances.add(instanceId);
+    const [oldest] = instances;
+    if (instances.size > SUPERSEDED_MAX && oldest !== undefined) instances.delete(oldest);
+    this.superseded.set(nodeId, instances);
+  }
+
+  private endReplaced(holder: Holder): void {
+    holder.logs.closeAll('the agent has reconnected');
+    holder.session.end(GrpcStatus.ABORTED, 'replaced by a newer stream of this node');
+  }
+
+  private refuse(session: AgentSession, hello: Hello, code: RefusalCode, message: string): void {
+    this.counts.agentsRefused += 1;
+    this.inventory.agentRefused(hello.nodeId, session.peerHost, { code, message });
+    this.logger.warn({ node: hello.nodeId, from: session.peer, code }, `agent refused: ${message}`);
+    const refusal = {
+      code,
+      message,
+      serverBuild: this.settings.build,
+      serverProtocolVersion: PROTOCOL_VERSION,
+    };
+    session.end(REFUSAL_STATUS[code], message, refusalToWire(refusal));
+  }
+
+  /** Another server's commands were obeyed here: our state is older than the cluster's, and ours would be refused. */
+  private followTerm(hello: Hello): void {
+    const before = this.term.current();
+    if (!this.term.raiseAbove(hello.highestTerm)) return;
+    this.logger.warn(
+      { node: hello.nodeId, obeyed: hello.highestTerm, before, now: this.term.current() },
+      'an agent obeyed a higher term than ours: this state was restored from an older backup, or a second server drives these agents',
+    );
+  }
+
+  private warnOfSkew(hello: Hello): void {
+    if (hello.wallMs === undefined) return;
+    const skewMs = hello.wallMs - this.clock.wallMs();
+    if (Math.abs(skewMs) < CLOCK_SKEW_WARN_MS) return;
+    this.logger.warn({ node: hello.nodeId, skewMs }, "the node's clock differs from the server's");
+  }
+}

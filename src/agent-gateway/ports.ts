@@ -1,0 +1,39 @@
+import type { LogChunk } from '../agent-protocol/messages.js';
+import type { Clock } from '../shared/clock.js';
+import type { Logger } from '../shared/logger.js';
+
+/** What of a shard's log is asked for. */
+export interface LogQuery {
+  readonly shardId: string;
+  /** Lines from the end; 0 = everything that is kept. */
+  readonly tailLines: number;
+  readonly follow: boolean;
+  /** The run before the present one. */
+  readonly previous: boolean;
+}
+
+/** Where logs of shards come from: the agents that keep them. */
+export interface LogSource {
+  /**
+   * Asks the node's agent. `listener` gets every piece until one with `end`, which also comes when the agent's stream
+   * breaks. The returned function ends it early. Undefined when the node's agent is not connected or takes no messages.
+   */
+  openLog(nodeId: string, query: LogQuery, listener: (chunk: LogChunk) => void): (() => void) | undefined;
+}
+
+export const LOG_SOURCE = Symbol('LogSource');
+
+/** What the gateway needs beyond the control plane's own parts. */
+export interface GatewaySettings {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Version of this program. */
+  readonly build: string;
+  /** Agents must present one of the tokens in this file. */
+  readonly joinTokensFile?: string;
+  /** Tests shorten these. */
+  readonly silenceLimitMs?: number;
+  readonly helloLimitMs?: number;
+}
+
+export const GATEWAY_SETTINGS = Symbol('GatewaySettings');

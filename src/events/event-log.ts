@@ -1,0 +1,128 @@
+import type { Reason } from '../domain/cluster.js';
+import type { Clock } from '../shared/clock.js';
+import type { StateStore, StoreOp } from '../store/ports.js';
+import type { Term } from '../store/term.js';
+import type { ClusterEvent, EventSubject, EventSubjectKind } from './event.js';
+
+/** Events kept, in memory and on disk; older ones go. A busy cluster makes some hundred a day. */
+export const EVENTS_MAX = 5_000;
+
+export interface EventInput {
+  /** What happened, in UpperCamelCase, e.g. `NodeLost`. */
+  readonly type: string;
+  readonly severity?: ClusterEvent['severity'];
+  readonly subject: EventSubject;
+  readonly reason: Reason;
+  readonly actor: string;
+  readonly related?: readonly EventSubject[];
+}
+
+export interface EventFilter {
+  /** Only events after this sequence. */
+  readonly after?: number;
+  readonly kind?: EventSubjectKind;
+  readonly id?: string;
+  readonly type?: string;
+  /** The newest so many. */
+  readonly limit?: number;
+}
+
+/**
+ * The timeline: what happened, why, by whom. Bounded, stored, and followed live. Events are written together with the
+ * decision they tell of, in one transaction, so that neither is ever there without the other.
+ */
+export class EventLog {
+  private events: ClusterEvent[];
+  private readonly followers = new Set<(event: ClusterEvent) => void>();
+  /** Index in `events` of the first one that is not stored yet. */
+  private storedUpTo: number;
+  /** Keys of stored events that have left memory. */
+  private readonly expired: string[] = [];
+  private sequence: number;
+
+  constructor(
+    private readonly store: StateStore,
+    private readonly term: Term,
+    private readonly clock: Clock,
+  ) {
+    this.events = store.list<ClusterEvent>('events').map((entry) => entry.value);
+    this.storedUpTo = this.events.length;
+    this.sequence = this.events.at(-1)?.sequence ?? 0;
+  }
+
+  /** Takes an event into the timeline; it reaches the disk with the next {@link commit}. */
+  append(input: EventInput): ClusterEvent {
+    const event: ClusterEvent = {
+      sequence: ++this.sequence,
+      at: new Date(this.clock.wallMs()).toISOString(),
+      type: input.type,
+      severity: input.severity ?? 'info',
+      subject: input.subject,
+      reason: input.reason,
+      actor: input.actor,
+      related: input.related ?? [],
+    };
+    this.events.push(event);
+    this.expire();
+    for (const follower of this.followers) follower(event);
+    return event;
+  }
+
+  /** Stores `ops` and every event not yet stored, all or nothing. Throws StoreError; then both are kept for the next try. */
+  commit(ops: readonly StoreOp[]): void {
+    const fresh = this.events.slice(this.storedUpTo).map((event): StoreOp => ({
+      op: 'put',
+      collection: 'events',
+      key: eventKey(event.sequence),
+      value: event,
+    }));
+    const old = this.expired.map((key): StoreOp => ({ op: 'delete', collection: 'events', key }));
+    if (ops.length + fresh.length + old.length === 0) return;
+    this.store.txn({ term: this.term.current() }, [...ops, ...fresh, ...old]);
+    this.storedUpTo = this.events.length;
+    this.expired.length = 0;
+  }
+
+  /** Oldest first. */
+  list(filter: EventFilter = {}): readonly ClusterEvent[] {
+    const found = this.events.filter((event) => matches(event, filter));
+    return filter.limit === undefined ? found : found.slice(Math.max(0, found.length - filter.limit));
+  }
+
+  /** Calls `listener` for each new event until the returned function is called. */
+  follow(listener: (event: ClusterEvent) => void): () => void {
+    this.followers.add(listener);
+    return () => this.followers.delete(listener);
+  }
+
+  private expire(): void {
+    const surplus = this.events.length - EVENTS_MAX;
+    if (surplus <= 0) return;
+    for (const event of this.events.splice(0, surplus)) {
+      // One that was never stored needs no deletion.
+      if (this.storedUpTo > 0) {
+        this.expired.push(eventKey(event.sequence));
+        this.storedUpTo -= 1;
+      }
+    }
+  }
+}
+
+/** Zero-padded, so that key order is the order of time. */
+function eventKey(sequence: number): string {
+  return String(sequence).padStart(12, '0');
+}
+
+function matches(event: ClusterEvent, filter: EventFilter): boolean {
+  if (filter.after !== undefined && event.sequence <= filter.after) return false;
+  if (filter.type !== undefined && event.type !== filter.type) return false;
+  if (filter.kind === undefined && filter.id === undefined) return true;
+  return [event.subject, ...event.related].some(
+    (one) =>
+      (filter.kind === undefined || one.kind === filter.kind) &&
+      (filter.id === undefined || one.id === filter.id),
+  );
+}
+
+/** Token under which the timeline is injected. */
+export const EVENT_LOG = Symbol('EventLog');

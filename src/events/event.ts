@@ -1,0 +1,27 @@
+import type { Reason } from '../domain/cluster.js';
+
+export type EventSubjectKind = 'node' | 'gpu' | 'model' | 'replica' | 'server';
+
+/** Something an event is about. */
+export interface EventSubject {
+  readonly kind: EventSubjectKind;
+  readonly id: string;
+}
+
+/** One entry of the timeline. */
+export interface ClusterEvent {
+  /** Grows by one with each event, also across restarts. */
+  readonly sequence: number;
+  /** ISO 8601. */
+  readonly at: string;
+  /** What happened, e.g. `ReplicaReady`, `NodeLost`, `DrainRequested`. */
+  readonly type: string;
+  readonly severity: 'info' | 'warning' | 'error';
+  readonly subject: EventSubject;
+  /** Why, unchanged from where it was decided. */
+  readonly reason: Reason;
+  /** Who: `reconciler`, `agent`, or the operator's name. */
+  readonly actor: string;
+  /** Other things concerned, so that a timeline of a node also shows its replicas. */
+  readonly related: readonly EventSubject[];
+}

@@ -1,0 +1,206 @@
+import type { NodeLiveness, NodeView, SchedulingIntent } from '../domain/cluster.js';
+import type { Hello, NodeReport } from '../agent-protocol/messages.js';
+import {
+  decisiveParts,
+  gpusWithMissing,
+  mergeReport,
+  rememberGpu,
+  type RememberedGpu,
+} from './merge-report.js';
+
+/** What is stored of a node: who it is. What it does comes back with its reports. */
+export interface StoredNode {
+  readonly id: string;
+  readonly address: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly hostname?: string;
+  readonly machineId?: string;
+  readonly bootId?: string;
+  readonly agentVersion?: string;
+  readonly gpus: readonly RememberedGpu[];
+  readonly firstSeenWallMs: number;
+}
+
+/** How an operator sees a node nobody has decided anything about. */
+export const NO_INTENT: SchedulingIntent = { target: 'schedulable', actor: '', atWallMs: 0, sequence: 0 };
+
+/** What a report did. */
+export type ReportOutcome =
+  /** Something a decision could depend on is different. */
+  | 'changed'
+  | 'unchanged'
+  /** Older than what is known already: dropped. */
+  | 'stale';
+
+/** One node: stored identity, last report, open stream. */
+export class NodeEntry {
+  private stored: StoredNode;
+  private report: NodeReport | undefined;
+  private decisive = '';
+  private instanceId: string | undefined;
+  private streamSinceMs: number | undefined;
+  private lastReportMs: number | undefined;
+  /** Whether a complete report has come on the present stream. */
+  private freshOnStream = false;
+  private reported = false;
+  private liveness: NodeLiveness = 'unseen';
+  private livenessSinceMs: number;
+  private livenessReason: string | undefined;
+  /** Commands by id: sent, and whether answered. */
+  private readonly unsettled = new Map<string, { readonly shardKey: string; answered: boolean }>();
+  private readonly missingSinceWallMs = new Map<string, number>();
+  private cached: NodeView | undefined;
+  /** Whether `stored` differs from what is on disk. */
+  dirty: boolean;
+
+  constructor(
+    stored: StoredNode,
+    private intent: SchedulingIntent,
+    nowMs: number,
+    dirty: boolean,
+  ) {
+    this.stored = stored;
+    this.livenessSinceMs = nowMs;
+    this.dirty = dirty;
+  }
+
+  get record(): StoredNode {
+    return this.stored;
+  }
+
+  get connected(): boolean {
+    return this.streamSinceMs !== undefined;
+  }
+
+  connect(hello: Hello, address: string, nowMs: number): void {
+    if (this.instanceId !== hello.instanceId) {
+      this.instanceId = hello.instanceId;
+      // A new agent process counts its reports from the start; comparing with the old one's would drop them all.
+      if (this.report !== undefined) this.report = { ...this.report, sequence: -1 };
+    }
+    this.streamSinceMs = nowMs;
+    this.freshOnStream = false;
+    this.learn({
+      address,
+      labels: hello.labels,
+      agentVersion: hello.build,
+      ...(hello.hostname === undefined ? {} : { hostname: hello.hostname }),
+      ...(hello.machineId === undefined ? {} : { machineId: hello.machineId }),
+      ...(hello.bootId === undefined ? {} : { bootId: hello.bootId }),
+    });
+    this.cached = undefined;
+  }
+
+  disconnect(): void {
+    this.streamSinceMs = undefined;
+    this.cached = undefined;
+  }
+
+  takeReport(report: NodeReport, nowMs: number, nowWallMs: number): ReportOutcome {
+    if (this.report !== undefined && report.sequence <= this.report.sequence) return 'stale';
+    this.report = mergeReport(this.report, report);
+    this.lastReportMs = nowMs;
+    if (report.complete) this.settle(report, nowWallMs);
+    this.cached = undefined;
+    const decisive = decisiveParts(this.report);
+    const changed = decisive !== this.decisive;
+    this.decisive = decisive;
+    return changed ? 'changed' : 'unchanged';
+  }
+
+  /** A complete report shows the effect of every command that was answered before it. */
+  private settle(report: NodeReport, nowWallMs: number): void {
+    for (const [commandId, command] of this.unsettled) {
+      // An agent drops what an old stream left unfinished, so the first full report of a stream settles everything.
+      if (command.answered || !this.freshOnStream) this.unsettled.delete(commandId);
+    }
+    this.freshOnStream = true;
+    this.reported = true;
+    this.rememberGpus(report, nowWallMs);
+  }
+
+  private rememberGpus(report: NodeReport, nowWallMs: number): void {
+    const known = new Map(this.stored.gpus.map((gpu) => [gpu.uuid, gpu]));
+    for (const gpu of report.gpus) {
+      known.set(gpu.uuid, rememberGpu(gpu));
+      this.missingSinceWallMs.delete(gpu.uuid);
+    }
+    const seen = new Set(report.gpus.map((gpu) => gpu.uuid));
+    for (const uuid of known.keys()) {
+      if (!seen.has(uuid) && !this.missingSinceWallMs.has(uuid)) this.missingSinceWallMs.set(uuid, nowWallMs);
+    }
+    this.learn({ gpus: [...known.values()] });
+  }
+
+  private learn(facts: Partial<StoredNode>): void {
+    const next = { ...this.stored, ...facts };
+    if (JSON.stringify(next) === JSON.stringify(this.stored)) return;
+    this.stored = next;
+    this.dirty = true;
+  }
+
+  commandSent(commandId: string, shardKey: string): void {
+    this.unsettled.set(commandId, { shardKey, answered: false });
+    this.cached = undefined;
+  }
+
+  /** The shard key the answered command was about. */
+  commandAnswered(commandId: string): string | undefined {
+    const command = this.unsettled.get(commandId);
+    if (command !== undefined) command.answered = true;
+    return command?.shardKey;
+  }
+
+  setLiveness(liveness: NodeLiveness, reason: string | undefined, nowMs: number): void {
+    if (liveness !== this.liveness) this.livenessSinceMs = nowMs;
+    this.liveness = liveness;
+    this.livenessReason = reason;
+    this.cached = undefined;
+  }
+
+  setIntent(intent: SchedulingIntent): void {
+    this.intent = intent;
+    this.cached = undefined;
+  }
+
+  view(): NodeView {
+    return (this.cached ??= this.buildView());
+  }
+
+  private buildView(): NodeView {
+    const { stored, report } = this;
+    const optional = {
+      livenessReason: this.livenessReason,
+      hostname: stored.hostname,
+      agentVersion: stored.agentVersion,
+      bootId: stored.bootId,
+      lastReportMs: this.lastReportMs,
+    };
+    return {
+      id: stored.id,
+      liveness: this.liveness,
+      livenessSinceMs: this.livenessSinceMs,
+      reported: this.reported,
+      streamSinceMs: this.streamSinceMs,
+      unsettled: [...new Set([...this.unsettled.values()].map((command) => command.shardKey))],
+      labels: stored.labels,
+      address: stored.address,
+      engines: report?.engines ?? [],
+      gpus: gpusWithMissing(
+        report?.gpus ?? [],
+        new Map(stored.gpus.map((gpu) => [gpu.uuid, gpu])),
+        this.missingSinceWallMs,
+      ),
+      shards: report?.shards ?? [],
+      portsTaken: report?.portsTaken ?? [],
+      weightsPresent: report?.weightsPresent ?? [],
+      intent: this.intent,
+      conditions: report?.conditions ?? [],
+      ...(withoutUndefined(optional) as Partial<NodeView>),
+    };
+  }
+}
+
+function withoutUndefined(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
+}
