@@ -32,6 +32,12 @@ export type ReportOutcome =
   /** Older than what is known already: dropped. */
   | 'stale';
 
+interface SentCommand {
+  readonly shardKey: string;
+  readonly stream: number;
+  answered: boolean;
+}
+
 /** One node: stored identity, last report, open stream. */
 export class NodeEntry {
   private stored: StoredNode;
@@ -40,14 +46,14 @@ export class NodeEntry {
   private instanceId: string | undefined;
   private streamSinceMs: number | undefined;
   private lastReportMs: number | undefined;
-  /** Whether a complete report has come on the present stream. */
-  private freshOnStream = false;
+  /** Counts the streams, to know which one a command went out on. */
+  private stream = 0;
   private reported = false;
   private liveness: NodeLiveness = 'unseen';
   private livenessSinceMs: number;
   private livenessReason: string | undefined;
-  /** Commands by id: sent, and whether answered. */
-  private readonly unsettled = new Map<string, { readonly shardKey: string; answered: boolean }>();
+  /** Commands by id: sent on which stream, and whether answered. */
+  private readonly unsettled = new Map<string, SentCommand>();
   private readonly missingSinceWallMs = new Map<string, number>();
   private cached: NodeView | undefined;
   /** Whether `stored` differs from what is on disk. */
@@ -79,7 +85,7 @@ export class NodeEntry {
       if (this.report !== undefined) this.report = { ...this.report, sequence: -1 };
     }
     this.streamSinceMs = nowMs;
-    this.freshOnStream = false;
+    this.stream += 1;
     this.learn({
       address,
       labels: hello.labels,
@@ -111,10 +117,10 @@ export class NodeEntry {
   /** A complete report shows the effect of every command that was answered before it. */
   private settle(report: NodeReport, nowWallMs: number): void {
     for (const [commandId, command] of this.unsettled) {
-      // An agent drops what an old stream left unfinished, so the first full report of a stream settles everything.
-      if (command.answered || !this.freshOnStream) this.unsettled.delete(commandId);
+      // An agent drops what an old stream left unfinished, so a full report on a later stream settles it. A command of
+      // this stream may have crossed with the report: only its answer says that the report came after it.
+      if (command.answered || command.stream !== this.stream) this.unsettled.delete(commandId);
     }
-    this.freshOnStream = true;
     this.reported = true;
     this.rememberGpus(report, nowWallMs);
   }
@@ -140,7 +146,7 @@ export class NodeEntry {
   }
 
   commandSent(commandId: string, shardKey: string): void {
-    this.unsettled.set(commandId, { shardKey, answered: false });
+    this.unsettled.set(commandId, { shardKey, stream: this.stream, answered: false });
     this.cached = undefined;
   }
 
