@@ -1,0 +1,174 @@
+/** From a start command to an argument vector and an environment, or to the reason why not. */
+import { accessSync, constants, statSync } from 'node:fs';
+import { delimiter, isAbsolute, join, resolve } from 'node:path';
+import { AgentEngineConfig } from '../../config/agent-config.js';
+import { flagName, flagProblem, flagProblemText } from '../../domain/catalog/engine-flags.js';
+import type { GpuVendor, StartShardCommand } from '../../domain/cluster.js';
+import { SECRET_NAME } from '../redact.js';
+import { isRefusal, type EngineDriver, type LaunchContext, type ModelSource, type Refusal } from './driver.js';
+import {
+  deviceEnvironment,
+  inheritedEnvironment,
+  interconnectEnvironment,
+  profileEnvironment,
+} from './environment.js';
+import { resolveSource } from './model-source.js';
+
+export interface Launch {
+  readonly file: string;
+  readonly args: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
+  /** Values to take out of everything the engine prints. */
+  readonly secrets: readonly string[];
+  readonly source: ModelSource;
+}
+
+export interface LaunchSettings {
+  readonly modelRoots: readonly string[];
+  readonly bindHost: string;
+  readonly interfaceName?: string;
+  readonly gpuVendor?: GpuVendor;
+  /** The agent's own environment. */
+  readonly ownEnv: NodeJS.ProcessEnv;
+}
+
+/** Longest single argument; the kernel refuses 128 KiB with an error that names nothing. */
+const ARG_MAX_CHARS = 32 * 1024;
+
+export function planLaunch(
+  driver: EngineDriver,
+  config: AgentEngineConfig | undefined,
+  start: StartShardCommand,
+  settings: LaunchSettings,
+): Launch | Refusal {
+  const own = config ?? new AgentEngineConfig();
+  const argsProblem = checkArgs(driver, own, start);
+  if (argsProblem !== undefined) return argsProblem;
+  const source = driver.needsSource || start.source !== undefined ? sourceOf(driver, start, settings) : none;
+  if (isRefusal(source)) return source;
+  const binary = resolveBinary(own.binary ?? driver.defaultBinary, settings.ownEnv['PATH']);
+  if (binary === undefined) return binaryMissing(driver, own);
+  const context: LaunchContext = {
+    start,
+    config: own,
+    source,
+    bindHost: settings.bindHost,
+    ...(settings.interfaceName === undefined ? {} : { interfaceName: settings.interfaceName }),
+    ...(settings.gpuVendor === undefined ? {} : { gpuVendor: settings.gpuVendor }),
+  };
+  const args = driver.args(context);
+  if (isRefusal(args)) return args;
+  const env = environmentOf(driver, context, settings);
+  if (isRefusal(env)) return env;
+  const file = resolveBinary(driver.binaryFor?.(context, binary) ?? binary, settings.ownEnv['PATH']);
+  if (file === undefined) return binaryMissing(driver, own);
+  return { file, args, env: env.variables, secrets: env.secrets, source };
+}
+
+const none: ModelSource = { kind: 'none' };
+
+function sourceOf(
+  driver: EngineDriver,
+  start: StartShardCommand,
+  settings: LaunchSettings,
+): ModelSource | Refusal {
+  if (start.source === undefined) {
+    return { verdict: 'missingWeights', message: `engine ${driver.kind} needs the model's source` };
+  }
+  return resolveSource(start.source, settings.modelRoots);
+}
+
+function environmentOf(driver: EngineDriver, context: LaunchContext, settings: LaunchSettings) {
+  const profile = profileEnvironment(context.start.profile.env, driver.takesEnv, SECRET_NAME);
+  if (isRefusal(profile)) return profile;
+  const { gpuUuids, shards } = context.start;
+  const variables = {
+    ...inheritedEnvironment(settings.ownEnv),
+    ...context.config.env,
+    ...profile.variables,
+    ...(shards > 1 ? interconnectEnvironment(settings.interfaceName) : {}),
+    ...deviceEnvironment(gpuUuids.length === 0 ? undefined : context.gpuVendor, gpuUuids),
+    ...driver.env(context),
+  };
+  const local = Object.entries(context.config.env)
+    .filter(([name]) => SECRET_NAME.test(name))
+    .map(([, value]) => value);
+  return { variables, secrets: [...profile.secrets, ...local] };
+}
+
+/** Everything in a profile's arguments that the rules or the agent's own file forbid. */
+function checkArgs(
+  driver: EngineDriver,
+  config: AgentEngineConfig,
+  start: StartShardCommand,
+): Refusal | undefined {
+  for (const name of [start.model, ...start.aliases]) {
+    if (name.startsWith('-') || name.includes('\0')) {
+      return { verdict: 'notAllowed', message: `model name "${name}" could be taken for a flag` };
+    }
+  }
+  const { args } = start.profile;
+  const first = args[0];
+  if (!driver.freeArgs && first !== undefined && flagName(first) === undefined) {
+    return { verdict: 'badFlag', message: `argument "${first}" belongs to no flag` };
+  }
+  for (const arg of args) {
+    const problem = checkArg(driver, config, arg);
+    if (problem !== undefined) return problem;
+  }
+  return undefined;
+}
+
+function checkArg(driver: EngineDriver, config: AgentEngineConfig, arg: string): Refusal | undefined {
+  if (arg.includes('\0') || arg.length > ARG_MAX_CHARS) {
+    return { verdict: 'badFlag', message: `an argument holds a NUL or is longer than ${ARG_MAX_CHARS} characters` };
+  }
+  const flag = flagName(arg);
+  if (flag === undefined) return undefined;
+  const names = (list: readonly string[]): boolean => list.some((entry) => flagName(entry) === flag);
+  const problem = flagProblem(driver.kind, arg);
+  if (problem !== undefined && !(problem.kind === 'guarded' && names(config.allowArgs ?? []))) {
+    return {
+      verdict: problem.kind === 'guarded' ? 'notAllowed' : 'badFlag',
+      message: flagProblemText(driver.kind, problem),
+    };
+  }
+  if (names(config.denyArgs)) {
+    return { verdict: 'notAllowed', message: `${flag} is in the agent's engines.${driver.kind}.denyArgs` };
+  }
+  if (config.allowArgs !== undefined && !names(config.allowArgs)) {
+    return { verdict: 'notAllowed', message: `${flag} is not in the agent's engines.${driver.kind}.allowArgs` };
+  }
+  return undefined;
+}
+
+/** Absolute path of a program, by path or looked up in PATH as a shell would; undefined when it cannot be run. */
+export function resolveBinary(name: string | undefined, path: string | undefined): string | undefined {
+  if (name === undefined || name === '') return undefined;
+  if (name.includes('/')) return isExecutable(resolve(name)) ? resolve(name) : undefined;
+  return (path ?? '')
+    .split(delimiter)
+    .filter((directory) => isAbsolute(directory))
+    .map((directory) => join(directory, name))
+    .find(isExecutable);
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return statSync(path).isFile();
+  } catch {
+    return false;
+  }
+}
+
+function binaryMissing(driver: EngineDriver, config: AgentEngineConfig): Refusal {
+  const name = config.binary ?? driver.defaultBinary;
+  return {
+    verdict: 'binaryMissing',
+    message:
+      name === undefined
+        ? `the agent's file names no binary for engine ${driver.kind}`
+        : `${name} is not an executable file${name.includes('/') ? '' : ' in PATH'}`,
+  };
+}

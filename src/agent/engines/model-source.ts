@@ -1,0 +1,123 @@
+/** Turns a model's `source` into something an engine may be given: a real path under a model root, or a repository id. */
+import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { isAbsolute, join, relative, resolve, sep } from 'node:path';
+import type { ModelSource, Refusal } from './driver.js';
+
+/** `name` or `owner/name`, with an optional `:quantisation` or `@revision`; nothing that a flag or a path could be. */
+const REPOSITORY =
+  /^([A-Za-z0-9][\w.-]{0,95}(?:\/[A-Za-z0-9][\w.-]{0,95})?(?::[\w.-]{1,64})?)(?:@([\w./-]{1,128}))?$/;
+
+export function resolveSource(source: string | undefined, modelRoots: readonly string[]): ModelSource | Refusal {
+  if (source === undefined) return { kind: 'none' };
+  if (source.startsWith('-')) return refused(`model source "${source}" looks like a flag`);
+  if (isAbsolute(source) || source.startsWith('.')) return resolvePath(source, modelRoots);
+  const local = localPath(source, modelRoots);
+  if (local !== undefined) return resolvePath(local, modelRoots);
+  const match = REPOSITORY.exec(source);
+  if (match === null || source.includes('..')) {
+    return refused(`model source "${source}" is neither a path under a model root nor a repository id`);
+  }
+  if (source.endsWith('.gguf')) {
+    return { verdict: 'missingWeights', message: `no file ${source} under ${rootsText(modelRoots)}` };
+  }
+  const [, id = source, revision] = match;
+  return { kind: 'repository', id, ...(revision === undefined ? {} : { revision }) };
+}
+
+/** A repository laid out under a model root (`ROOT/owner/name`) is used instead of being fetched. */
+function localPath(source: string, modelRoots: readonly string[]): string | undefined {
+  return modelRoots.map((root) => join(root, source)).find((path) => existsSync(path));
+}
+
+function resolvePath(path: string, modelRoots: readonly string[]): ModelSource | Refusal {
+  const candidates = isAbsolute(path) ? [path] : modelRoots.map((root) => resolve(root, path));
+  const found = candidates.find((candidate) => existsSync(candidate));
+  if (found === undefined) {
+    return { verdict: 'missingWeights', message: `${path} does not exist under ${rootsText(modelRoots)}` };
+  }
+  // Links are followed before the check: a link under a root may lead anywhere.
+  const real = realpathSync(found);
+  if (modelRoots.some((root) => isInside(real, root))) return { kind: 'path', path: real };
+  return refused(`${path} lies outside the agent's modelRoots (${rootsText(modelRoots)})`);
+}
+
+function isInside(path: string, root: string): boolean {
+  if (!existsSync(root)) return false;
+  const way = relative(realpathSync(root), path);
+  return way === '' || (!way.startsWith(`..${sep}`) && way !== '..' && !isAbsolute(way));
+}
+
+function rootsText(modelRoots: readonly string[]): string {
+  return modelRoots.length === 0 ? 'any model root (none is configured)' : modelRoots.join(', ');
+}
+
+function refused(message: string): Refusal {
+  return { verdict: 'notAllowed', message };
+}
+
+/** Directory of the Hugging Face cache for this environment. */
+export function hubCacheDir(env: Readonly<Record<string, string | undefined>>): string {
+  return env['HF_HUB_CACHE'] ?? join(env['HF_HOME'] ?? join(homedir(), '.cache', 'huggingface'), 'hub');
+}
+
+/** True when the cache holds a whole snapshot: partial files carry another name until they are complete. */
+export function inHubCache(cacheDir: string, id: string): boolean {
+  const repository = join(cacheDir, `models--${id.split(':', 1)[0]?.replaceAll('/', '--')}`);
+  return hasSnapshot(repository) && !hasPartialFiles(repository);
+}
+
+function hasSnapshot(repository: string): boolean {
+  return list(join(repository, 'snapshots')).some(
+    (snapshot) => list(join(repository, 'snapshots', snapshot)).length > 0,
+  );
+}
+
+function hasPartialFiles(repository: string): boolean {
+  return list(join(repository, 'blobs')).some((blob) => blob.endsWith('.incomplete'));
+}
+
+/** Sources this node already has: what lies under the model roots, and what the cache holds whole. Bounded by `max`. */
+export function weightsPresent(modelRoots: readonly string[], cacheDir: string, max: number): string[] {
+  const found: string[] = [];
+  for (const root of modelRoots) collect(root, '', 0, found, max);
+  for (const entry of list(cacheDir)) {
+    if (found.length >= max) break;
+    if (!entry.startsWith('models--')) continue;
+    const id = entry.slice('models--'.length).replaceAll('--', '/');
+    if (inHubCache(cacheDir, id)) found.push(id);
+  }
+  return [...new Set(found)].slice(0, max);
+}
+
+/** Roots are laid out `file.gguf`, `name/`, or `owner/name/`; deeper is an engine's own business. */
+const ROOT_DEPTH = 3;
+
+function collect(root: string, below: string, depth: number, found: string[], max: number): void {
+  const directory = join(root, below);
+  const entries = list(directory);
+  if (depth > 0 && entries.includes('config.json')) found.push(below, directory);
+  for (const entry of entries) {
+    if (found.length >= max) return;
+    const path = below === '' ? entry : `${below}/${entry}`;
+    if (entry.endsWith('.gguf')) found.push(path, join(root, path));
+    else if (depth < ROOT_DEPTH && !entry.startsWith('.') && isDirectory(join(root, path)))
+      collect(root, path, depth + 1, found, max);
+  }
+}
+
+function isDirectory(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+function list(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,438 @@
+/**
+ * The life of one start of one shard, from the command to the last process of its group. It never restarts anything:
+ * it says what it sees, and the control plane decides.
+ */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import type { ShardPhase, ShardReport, StartShardCommand } from '../domain/cluster.js';
+import type { Clock } from '../shared/clock.js';
+import { errorChain } from '../shared/errors.js';
+import type { Logger } from '../shared/logger.js';
+import { untilReady, whileReady, type WatchDeps, type WatchFailure, type WatchTarget } from './engine-watch.js';
+import type { EngineCatalog } from './engines/catalog.js';
+import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js';
+import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.js';
+import { readVerdict } from './engines/verdicts.js';
+import type { GpuMonitor } from './gpu/monitor.js';
+import { LOG_TAIL_MAX_BYTES } from './limits.js';
+import { LoadProgress } from './load-progress.js';
+import { tailBytes } from './log-text.js';
+import type { ProcessTable } from './process-table.js';
+import { redactor, SECRET_NAME } from './redact.js';
+import { RunLog } from './run-log.js';
+import { shardSpecOf, type ShardSpec } from './shard-spec.js';
+import {
+  diskHasRoom,
+  gpusHaveRoom,
+  peersListen,
+  portIsFree,
+  turnToLoad,
+  type StartChecksDeps,
+  type Waiting,
+} from './start-checks.js';
+import type { StoredEnd, StoredShard } from './state-file.js';
+import { SpawnError, type EngineProcess, type ProcessIdentity, type Supervisor } from './supervisor.js';
+import { pause } from './wait.js';
+
+export interface RunnerDeps extends WatchDeps {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly supervisor: Supervisor;
+  readonly processes: ProcessTable;
+  readonly engines: EngineCatalog;
+  readonly gpus: GpuMonitor;
+  readonly checks: StartChecksDeps;
+  readonly launch: LaunchSettings;
+  /** Directory with one directory per shard: logs, and the engine's working directory. */
+  readonly shardsDir: string;
+  /** Makes the state durable; false when that failed, with the reason logged. */
+  readonly persist: () => boolean;
+  /** Something worth a report happened. */
+  readonly changed: () => void;
+}
+
+/** What became of the engine under watch. */
+type Outcome =
+  | { readonly kind: 'exited'; readonly code?: number; readonly signal?: NodeJS.Signals }
+  | { readonly kind: 'failed'; readonly failure: WatchFailure }
+  | { readonly kind: 'stop' };
+
+const STOPPED: StoredEnd = { message: 'stopped as asked' };
+/** The rest of a group whose leader ended by itself has nothing left to finish. */
+const LEFTOVER_GRACE_MS = 2_000;
+
+export class ShardRunner {
+  readonly spec: ShardSpec;
+  /** Settles when nothing of the shard lives any more. */
+  readonly done: Promise<void>;
+  private settle: () => void = () => {};
+  private phase: ShardPhase = 'starting';
+  private phaseSinceMs: number;
+  private text: string | undefined;
+  private process: EngineProcess | undefined;
+  private end: StoredEnd | undefined;
+  private ready = false;
+  private loadMs: number | undefined;
+  private memoryPeakBytes: number | undefined;
+  private log: RunLog | undefined;
+  private graceMs: number;
+  private readonly stopping = new AbortController();
+
+  private constructor(
+    spec: ShardSpec,
+    private readonly deps: RunnerDeps,
+  ) {
+    this.spec = spec;
+    this.graceMs = spec.stopGraceMs;
+    this.phaseSinceMs = deps.clock.monotonicMs();
+    this.done = new Promise((resolve) => (this.settle = resolve));
+  }
+
+  /** Begins a start; `after` is the end of the shard's earlier generation. */
+  static start(command: StartShardCommand, deps: RunnerDeps, after: Promise<void>): ShardRunner {
+    const runner = new ShardRunner(shardSpecOf(command), deps);
+    void runner.run(async () => {
+      await after;
+      return runner.startAndWatch(command);
+    });
+    return runner;
+  }
+
+  /** Takes over an engine that an earlier agent started. */
+  static adopt(stored: StoredShard, identity: ProcessIdentity, deps: RunnerDeps): ShardRunner {
+    const runner = new ShardRunner(stored.spec, deps);
+    runner.ready = stored.ready;
+    runner.loadMs = stored.loadMs;
+    runner.memoryPeakBytes = stored.memoryPeakBytes;
+    if (stored.ready) runner.phase = 'ready';
+    runner.process = deps.supervisor.adopt(stored.spec, identity);
+    void runner.run(() => runner.takeOver(identity));
+    return runner;
+  }
+
+  /** The record of a shard that has ended. */
+  static ended(stored: StoredShard, end: StoredEnd, deps: RunnerDeps): ShardRunner {
+    const runner = new ShardRunner(stored.spec, deps);
+    runner.loadMs = stored.loadMs;
+    runner.memoryPeakBytes = stored.memoryPeakBytes;
+    runner.finish(end);
+    return runner;
+  }
+
+  get hasEnded(): boolean {
+    return this.end !== undefined;
+  }
+  /** True from the start until Ready or the end: it may be fetching weights. */
+  get isLoading(): boolean {
+    return this.process !== undefined && !this.ready && this.end === undefined;
+  }
+  get leaderPid(): number | undefined {
+    return this.process?.identity.pid;
+  }
+  get directory(): string {
+    return shardDirectory(this.deps.shardsDir, this.spec.shardId);
+  }
+  /** The output of the present run; undefined when nothing was started. */
+  get output(): RunLog | undefined {
+    return this.log;
+  }
+
+  /** Ends the shard: TERM, grace, KILL. Harmless when repeated; a shorter grace wins. */
+  stop(graceMs: number): Promise<void> {
+    if (!this.stopping.signal.aborted || graceMs < this.graceMs) this.graceMs = graceMs;
+    this.stopping.abort();
+    return this.done;
+  }
+
+  /** Stops watching without touching the engine: the agent ends, the engine serves on. */
+  async leave(): Promise<void> {
+    await this.log?.close();
+  }
+
+  report(): ShardReport {
+    const { spec, end, text } = this;
+    const showTail = end !== undefined || this.phase === 'unhealthy';
+    const tail = showTail && this.log !== undefined ? tailBytes(this.log.lines(), LOG_TAIL_MAX_BYTES) : '';
+    const message = end?.message ?? (this.phase === 'unhealthy' ? text : undefined);
+    return {
+      shardId: spec.shardId,
+      replicaId: spec.replicaId,
+      model: spec.model,
+      profile: spec.profile,
+      generation: spec.generation,
+      rank: spec.rank,
+      phase: this.phase,
+      gpuUuids: spec.gpuUuids,
+      ports: spec.ports,
+      phaseAgeMs: Math.round(this.deps.clock.monotonicMs() - this.phaseSinceMs),
+      ...optional('pid', this.process?.identity.pid),
+      ...optional('progress', end === undefined && this.phase !== 'unhealthy' ? text : undefined),
+      ...optional('exitCode', end?.code),
+      ...optional('exitSignal', end?.signal),
+      ...optional('verdict', end?.verdict ?? (this.phase === 'unhealthy' ? 'hung' : undefined)),
+      ...optional('message', message),
+      ...optional('logTail', tail === '' ? undefined : tail),
+      ...optional('memoryPeakBytes', this.memoryPeakBytes),
+      ...optional('loadMs', this.loadMs),
+    };
+  }
+
+  stored(): StoredShard {
+    return {
+      spec: this.spec,
+      ready: this.ready,
+      ...optional('process', this.process?.identity),
+      ...optional('loadMs', this.loadMs),
+      ...optional('memoryPeakBytes', this.memoryPeakBytes),
+      ...optional('end', this.end),
+    };
+  }
+
+  private async run(life: () => Promise<StoredEnd>): Promise<void> {
+    try {
+      this.finish(await life());
+    } catch (error) {
+      this.deps.logger.error({ shard: this.spec.shardId, causes: errorChain(error) }, 'shard runner failed');
+      // Whatever went wrong in here, an engine nobody watches must not stay.
+      await this.process?.end(this.graceMs);
+      this.finish({ verdict: 'unknown', message: `the agent failed: ${errorChain(error).join(': ')}` });
+    }
+  }
+
+  private finish(end: StoredEnd): void {
+    this.end = end;
+    this.ready = false;
+    this.deps.logger.info(
+      { shard: this.spec.shardId, generation: this.spec.generation, verdict: end.verdict, reason: end.message },
+      'shard ended',
+    );
+    this.setPhase('exited', undefined);
+    this.deps.persist();
+    this.settle();
+  }
+
+  // ------------------------------------------------------------ starting
+
+  private async startAndWatch(command: StartShardCommand): Promise<StoredEnd> {
+    if (this.stopping.signal.aborted) return STOPPED;
+    const driver = this.deps.engines.driver(this.spec.engine);
+    if (driver === undefined) return notOffered(this.spec);
+    const launch = this.plan(driver, command);
+    if (isRefusal(launch)) return launch;
+    const obstacle = await this.clearTheWay(driver, command, launch);
+    if (this.stopping.signal.aborted) return STOPPED;
+    if (obstacle !== undefined) return obstacle;
+    try {
+      await this.spawn(launch);
+    } catch (error) {
+      if (error instanceof SpawnError)
+        return { verdict: error.verdict, message: errorChain(error).join(': ') };
+      throw error;
+    }
+    return this.watch(driver);
+  }
+
+  private plan(driver: EngineDriver, command: StartShardCommand): Launch | Refusal {
+    const { engines, launch, gpus } = this.deps;
+    const vendor = gpus.picture()?.gpus.find(({ uuid }) => uuid === this.spec.gpuUuids[0])?.vendor;
+    return planLaunch(driver, engines.settings(driver.kind), command, {
+      ...launch,
+      ...optional('gpuVendor', vendor),
+    });
+  }
+
+  /** Everything that must hold before the start; waits where waiting helps. */
+  private async clearTheWay(
+    driver: EngineDriver,
+    command: StartShardCommand,
+    launch: Launch,
+  ): Promise<Refusal | undefined> {
+    const { checks, launch: settings } = this.deps;
+    const { signal } = this.stopping;
+    const waiting: Waiting = (phase, what) => this.setPhase(phase, what);
+    const disk = diskHasRoom(launch.source, checks.stateDir, launch.env);
+    if (disk !== undefined) return disk;
+    await turnToLoad(this.spec, launch.source, checks, waiting, signal);
+    return (
+      (await gpusHaveRoom(this.spec, checks, waiting, signal)) ??
+      (await peersListen(driver, command, checks, waiting, signal)) ??
+      (await portIsFree(settings.bindHost, this.spec))
+    );
+  }
+
+  private async spawn(launch: Launch): Promise<void> {
+    this.setPhase('starting', undefined);
+    this.log = new RunLog(this.directory, redactor(launch.secrets), this.deps);
+    const cwd = join(this.directory, 'work');
+    mkdirSync(cwd, { recursive: true, mode: 0o700 });
+    // Written down before the start: an agent that dies in between finds the engine by its marker and knows of it.
+    if (!this.deps.persist())
+      throw new SpawnError('diskFull', 'the agent cannot write its state, so it starts nothing', undefined);
+    const { file, args, env } = launch;
+    this.process = await this.deps.supervisor.start(this.spec, { file, args, env, cwd }, this.log.openForRun());
+    await this.log.follow();
+    this.deps.logger.info(
+      { shard: this.spec.shardId, generation: this.spec.generation, pid: this.process.identity.pid },
+      'engine started',
+    );
+    this.deps.persist();
+    this.deps.changed();
+  }
+
+  private async takeOver(identity: ProcessIdentity): Promise<StoredEnd> {
+    const driver = this.deps.engines.driver(this.spec.engine);
+    const environment = this.deps.processes.environment(identity.pid) ?? new Map<string, string>();
+    const secrets = [...environment].filter(([name]) => SECRET_NAME.test(name)).map(([, value]) => value);
+    this.log = new RunLog(this.directory, redactor(secrets), this.deps);
+    await this.log.follow(true);
+    // The agent's file may offer less than before; what serves goes on serving until the control plane stops it.
+    return driver === undefined ? this.outcome(await this.untilOver(new AbortController())) : this.watch(driver);
+  }
+
+  // ------------------------------------------------------------ watching
+
+  private async watch(driver: EngineDriver): Promise<StoredEnd> {
+    const over = new AbortController();
+    const outcome = await Promise.race([this.untilOver(over), this.bringUpAndKeep(driver, over.signal)]);
+    over.abort();
+    return this.outcome(outcome);
+  }
+
+  private async untilOver(over: AbortController): Promise<Outcome> {
+    const { process } = this;
+    if (process === undefined) return { kind: 'stop' };
+    const stop = new Promise<Outcome>((resolve) => {
+      const asked = (): void => resolve({ kind: 'stop' });
+      if (this.stopping.signal.aborted) asked();
+      else this.stopping.signal.addEventListener('abort', asked, { once: true });
+    });
+    const exit = process.exited.then((how): Outcome => ({ kind: 'exited', ...how }));
+    const outcome = await Promise.race([stop, exit]);
+    over.abort();
+    return outcome;
+  }
+
+  /** Settles only with a failure that we must end the engine for. */
+  private async bringUpAndKeep(driver: EngineDriver, over: AbortSignal): Promise<Outcome> {
+    const target = this.target(driver);
+    const onPhase = (phase: ShardPhase, text?: string): void => {
+      this.measure();
+      if (!over.aborted) this.setPhase(phase, text);
+    };
+    if (!this.ready) {
+      const failure = await this.bringUp(target, onPhase, over);
+      if (failure !== undefined) return { kind: 'failed', failure };
+    }
+    await whileReady(target, this.deps, onPhase, over);
+    return new Promise<never>(() => {});
+  }
+
+  private async bringUp(
+    target: WatchTarget,
+    onPhase: (phase: ShardPhase, text?: string) => void,
+    over: AbortSignal,
+  ): Promise<WatchFailure | undefined> {
+    const { clock } = this.deps;
+    const beganMs = clock.monotonicMs();
+    const progress = new LoadProgress((line) => target.driver.readStep(line), beganMs);
+    const take = (lines: readonly string[], unfinished: string): void => {
+      const moved = progress.take(lines, unfinished, clock.monotonicMs());
+      const step = progress.current;
+      if (moved && step !== undefined) onPhase(step.phase, step.detail);
+    };
+    const unlisten = this.log?.listen(take);
+    try {
+      const failure = await untilReady(target, progress, this.deps, onPhase, over);
+      if (failure !== undefined || over.aborted) return failure;
+    } finally {
+      unlisten?.();
+    }
+    this.ready = true;
+    this.loadMs ??= Math.round(clock.monotonicMs() - beganMs);
+    this.setPhase('ready', undefined);
+    this.deps.persist();
+    return undefined;
+  }
+
+  private target(driver: EngineDriver): WatchTarget {
+    const { spec, deps, process } = this;
+    const { bindHost } = deps.launch;
+    const host = bindHost === '0.0.0.0' ? '127.0.0.1' : bindHost === '::' ? '::1' : bindHost;
+    return {
+      driver,
+      rank: spec.rank,
+      model: spec.model,
+      address: { host, port: spec.ports.http },
+      startTimeoutMs: spec.startTimeoutMs,
+      process: { cpuTicks: () => process?.cpuTicks() },
+    };
+  }
+
+  /** Keeps the largest memory seen on one of the shard's GPUs. */
+  private measure(): void {
+    const picture = this.deps.gpus.picture();
+    const pid = this.process?.identity.pid;
+    if (picture === undefined || pid === undefined) return;
+    for (const uuid of this.spec.gpuUuids) {
+      const bytes = picture.processes
+        .filter((user) => user.uuid === uuid && this.deps.processes.read(user.pid)?.groupId === pid)
+        .reduce((sum, user) => sum + (user.memoryBytes ?? 0), 0);
+      if (bytes > (this.memoryPeakBytes ?? 0)) this.memoryPeakBytes = bytes;
+    }
+  }
+
+  // ------------------------------------------------------------ ending
+
+  private async outcome(outcome: Outcome): Promise<StoredEnd> {
+    switch (outcome.kind) {
+      case 'stop':
+        await this.endGroup(this.graceMs, 'stopping');
+        return STOPPED;
+      case 'failed':
+        await this.endGroup(this.graceMs, outcome.failure.message);
+        return outcome.failure;
+      case 'exited': {
+        await this.endGroup(LEFTOVER_GRACE_MS, 'the engine ended, its other processes are being stopped');
+        const { kind: _kind, ...exit } = outcome;
+        return { ...exit, ...readVerdict(exit, this.log?.lines() ?? []) };
+      }
+    }
+  }
+
+  /** Returns only when no process of the engine lives: until then its GPUs and ports are not free. */
+  private async endGroup(graceMs: number, text: string): Promise<void> {
+    const { process } = this;
+    if (process === undefined) return;
+    this.ready = false;
+    this.setPhase('stopping', text);
+    let { survivors } = await process.end(graceMs);
+    while (survivors.length > 0) {
+      this.setPhase('stopping', `processes ${survivors.join(', ')} survive KILL; they are stuck in the kernel`);
+      await pause(this.deps.clock, this.deps.timings.killSettleMs);
+      ({ survivors } = await process.end(0));
+    }
+    await this.log?.close();
+  }
+
+  private setPhase(phase: ShardPhase, text: string | undefined): void {
+    if (this.phase === phase && this.text === text) return;
+    if (this.phase !== phase) this.phaseSinceMs = this.deps.clock.monotonicMs();
+    this.phase = phase;
+    this.text = text;
+    this.deps.changed();
+  }
+}
+
+/** One directory per shard; ids come from elsewhere, so nothing in them may act as a path. */
+export function shardDirectory(shardsDir: string, shardId: string): string {
+  return join(shardsDir, encodeURIComponent(shardId).replace(/^\.+/, '_').slice(0, 200));
+}
+
+function notOffered(spec: ShardSpec): Refusal {
+  return { verdict: 'notAllowed', message: `engine ${spec.engine} is not offered by this agent's file` };
+}
+
+/** `{ key: value }`, or nothing when there is no value: optional fields are left out, never undefined. */
+function optional<K extends string, V>(key: K, value: V | undefined): { [P in K]?: V } {
+  return value === undefined ? {} : ({ [key]: value } as { [P in K]: V });
+}

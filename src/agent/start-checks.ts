@@ -1,0 +1,130 @@
+/** What must hold before an engine is started, each check with its own "no". */
+import { statfsSync } from 'node:fs';
+import type { StartShardCommand } from '../domain/cluster.js';
+import type { Clock } from '../shared/clock.js';
+import { listens, canBind } from './ports-in-use.js';
+import type { EngineDriver, ModelSource, Refusal } from './engines/driver.js';
+import { hubCacheDir, inHubCache } from './engines/model-source.js';
+import { lacksRoom, type GpuHolder } from './gpu/emptiness.js';
+import type { GpuMonitor } from './gpu/monitor.js';
+import { DISK_FREE_DOWNLOAD_MIN_BYTES, DISK_FREE_MIN_BYTES, type AgentTimings } from './limits.js';
+import type { ShardSpec } from './shard-spec.js';
+import { pause } from './wait.js';
+
+export interface StartChecksDeps {
+  readonly clock: Clock;
+  readonly timings: Pick<
+    AgentTimings,
+    'gpuWaitMs' | 'gpuWaitPollMs' | 'probeMaxMs' | 'probeTimeoutMs'
+  >;
+  readonly gpus: Pick<GpuMonitor, 'fresh'>;
+  readonly stateDir: string;
+  /** Other live shards of this agent. */
+  holders(exceptShardId: string): readonly GpuHolder[];
+  /** A shard that is fetching the same weights right now. */
+  loaderOf(source: string, exceptShardId: string): string | undefined;
+}
+
+/** Called while a check waits, with what it waits for. */
+export type Waiting = (phase: 'waitingForGpu' | 'downloading' | 'starting', what: string) => void;
+
+/** Waits until every GPU of the shard has room; bounded, and then it is not the model's fault. */
+export async function gpusHaveRoom(
+  spec: ShardSpec,
+  deps: StartChecksDeps,
+  waiting: Waiting,
+  signal: AbortSignal,
+): Promise<Refusal | undefined> {
+  if (spec.gpuUuids.length === 0) return undefined;
+  const need = {
+    gpuUuids: spec.gpuUuids,
+    ...(spec.gpuMemoryBytes === undefined ? {} : { memoryBytes: spec.gpuMemoryBytes }),
+  };
+  const { clock, timings, gpus } = deps;
+  const deadlineMs = clock.monotonicMs() + timings.gpuWaitMs;
+  while (!signal.aborted) {
+    const why = lacksRoom(need, await gpus.fresh(), deps.holders(spec.shardId));
+    if (why === undefined) return undefined;
+    if (clock.monotonicMs() >= deadlineMs) return { verdict: 'gpuNotEmpty', message: why };
+    waiting('waitingForGpu', why);
+    await pause(clock, timings.gpuWaitPollMs, signal);
+  }
+  return undefined;
+}
+
+/** One loader per model and node: two that fetch the same files write over each other and double the time of both. */
+export async function turnToLoad(
+  spec: ShardSpec,
+  source: ModelSource,
+  deps: StartChecksDeps,
+  waiting: Waiting,
+  signal: AbortSignal,
+): Promise<void> {
+  if (source.kind !== 'repository') return;
+  for (;;) {
+    const loader = deps.loaderOf(source.id, spec.shardId);
+    if (loader === undefined || signal.aborted) return;
+    waiting('downloading', `waiting for shard ${loader}, which fetches ${source.id}`);
+    await pause(deps.clock, deps.timings.probeMaxMs, signal);
+  }
+}
+
+/** A head that starts before its RPC workers listen gives up at once. */
+export async function peersListen(
+  driver: EngineDriver,
+  start: StartShardCommand,
+  deps: StartChecksDeps,
+  waiting: Waiting,
+  signal: AbortSignal,
+): Promise<Refusal | undefined> {
+  if (!driver.headWaitsForPeers || start.rank !== 0) return undefined;
+  const { clock, timings } = deps;
+  const deadlineMs = clock.monotonicMs() + start.profile.startTimeoutMs;
+  for (const peer of start.peers.filter(({ rank }) => rank !== 0)) {
+    const where = `${peer.address}:${peer.ports.http}`;
+    const address = { host: peer.address, port: peer.ports.http };
+    while (!signal.aborted && !(await listens(address, clock, timings.probeTimeoutMs))) {
+      if (clock.monotonicMs() >= deadlineMs)
+        return { verdict: 'noProgress', message: `rank ${peer.rank} does not listen on ${where}` };
+      waiting('starting', `waiting for rank ${peer.rank} on ${where}`);
+      await pause(clock, timings.probeMaxMs / 4, signal);
+    }
+  }
+  return undefined;
+}
+
+export async function portIsFree(bindHost: string, spec: ShardSpec): Promise<Refusal | undefined> {
+  if (await canBind({ host: bindHost, port: spec.ports.http })) return undefined;
+  return { verdict: 'portTaken', message: `port ${spec.ports.http} on ${bindHost} is held by somebody else` };
+}
+
+export function diskHasRoom(
+  source: ModelSource,
+  stateDir: string,
+  env: Readonly<Record<string, string>>,
+): Refusal | undefined {
+  const free = freeBytes(stateDir);
+  if (free !== undefined && free < DISK_FREE_MIN_BYTES)
+    return { verdict: 'diskFull', message: `${mib(free)} MiB are free for logs and state in ${stateDir}` };
+  if (source.kind !== 'repository') return undefined;
+  const cache = hubCacheDir(env);
+  if (inHubCache(cache, source.id)) return undefined;
+  const cacheFree = freeBytes(cache);
+  if (cacheFree === undefined || cacheFree >= DISK_FREE_DOWNLOAD_MIN_BYTES) return undefined;
+  return {
+    verdict: 'diskFull',
+    message: `${mib(cacheFree)} MiB are free in ${cache}, too little to fetch ${source.id}`,
+  };
+}
+
+/** Free space where `path` is or would be; undefined when it cannot be told. */
+export function freeBytes(path: string): number | undefined {
+  try {
+    const { bavail, bsize } = statfsSync(path);
+    return bavail * bsize;
+  } catch {
+    return undefined;
+  }
+}
+
+const mib = (bytes: number): number => Math.round(bytes / 2 ** 20);
