@@ -1,11 +1,17 @@
 /** Watches a started engine: first until it is Ready, then whether it still works. */
 import type { ShardPhase, Verdict } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
-import type { EngineAddress, EngineHttp } from './engine-http.js';
+import type { EngineHttp } from './engine-http.js';
 import type { EngineDriver } from './engines/driver.js';
 import { readWork } from './engines/metrics.js';
 import type { AgentTimings } from './limits.js';
-import { afterCanary, judgeLiveness, newLivenessMemory, type LivenessLook, type LivenessMemory } from './liveness.js';
+import {
+  afterCanary,
+  judgeLiveness,
+  newLivenessMemory,
+  type LivenessLook,
+  type LivenessMemory,
+} from './liveness.js';
 import type { LoadProgress } from './load-progress.js';
 import { listens } from './ports-in-use.js';
 import { GENERATION_RECIPES, type ReadinessProbe, type ReadyAnswer, type ReadyTarget } from './readiness.js';
@@ -109,7 +115,12 @@ export async function whileReady(
   let memory = newLivenessMemory(clock.monotonicMs());
   while (!signal.aborted) {
     if (target.driver.readiness(target.rank) === 'token') {
-      const judged = judgeLiveness(memory, await lookAlive(target, deps, signal), clock.monotonicMs(), timings);
+      const judged = judgeLiveness(
+        memory,
+        await lookAlive(target, deps, signal),
+        clock.monotonicMs(),
+        timings,
+      );
       if (signal.aborted) return;
       memory = judged.memory;
       if (judged.unhealthy === undefined) onPhase('ready');

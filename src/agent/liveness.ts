@@ -96,8 +96,7 @@ function judgeWork(
     };
   }
   const load = work.running === undefined ? undefined : work.running + (work.waiting ?? 0);
-  if (load === 0)
-    return { memory: { ...next, movedMs: nowMs }, canaryDue: canaryDue(next, nowMs, limits) };
+  if (load === 0) return { memory: { ...next, movedMs: nowMs }, canaryDue: canaryDue(next, nowMs, limits) };
   if (load === undefined || work.progress === undefined)
     return { memory: { ...next, movedMs: nowMs }, canaryDue: false };
   return stalled(next, nowMs, limits);

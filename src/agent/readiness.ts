@@ -112,7 +112,10 @@ export class ReadinessProbe {
     const ids = modelIds(answer.body);
     if (ids === undefined) return { state: 'loading', detail: '/v1/models answered without a list' };
     if (ids.includes(target.model)) return undefined;
-    return { state: 'mismatch', message: `expected model ${target.model}, the engine serves ${ids.join(', ')}` };
+    return {
+      state: 'mismatch',
+      message: `expected model ${target.model}, the engine serves ${ids.join(', ')}`,
+    };
   }
 
   private get(target: ReadyTarget, path: string, signal: AbortSignal): Promise<HttpAnswer> {
@@ -130,7 +133,9 @@ function notServing(answer: HttpAnswer, path: string): ReadyAnswer | undefined {
     case 'broken':
       return { state: 'loading', detail: `${path}: ${answer.message}` };
     case 'answer':
-      return answer.status === 200 ? undefined : { state: 'loading', detail: `${path} answered ${answer.status}` };
+      return answer.status === 200
+        ? undefined
+        : { state: 'loading', detail: `${path} answered ${answer.status}` };
   }
 }
 

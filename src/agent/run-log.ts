@@ -113,7 +113,7 @@ export class RunLog {
       const { size } = await file.stat();
       if (size < this.position) this.position = 0;
       if (size - this.position > READ_MAX_BYTES) this.skipTo(size - CHUNK_BYTES);
-      for (let left = size - this.position; left > 0; ) {
+      for (let left = size - this.position; left > 0;) {
         const read = await file.read(
           Buffer.allocUnsafe(Math.min(left, CHUNK_BYTES)),
           0,

@@ -8,7 +8,13 @@ import type { ShardPhase, ShardReport, StartShardCommand } from '../domain/clust
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
-import { untilReady, whileReady, type WatchDeps, type WatchFailure, type WatchTarget } from './engine-watch.js';
+import {
+  untilReady,
+  whileReady,
+  type WatchDeps,
+  type WatchFailure,
+  type WatchTarget,
+} from './engine-watch.js';
 import type { EngineCatalog } from './engines/catalog.js';
 import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js';
 import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.js';
@@ -24,6 +30,7 @@ import { shardSpecOf, type ShardSpec } from './shard-spec.js';
 import {
   diskHasRoom,
   gpusHaveRoom,
+  gpusLetGo,
   peersListen,
   portIsFree,
   turnToLoad,
@@ -55,7 +62,9 @@ export interface RunnerDeps extends WatchDeps {
 type Outcome =
   | { readonly kind: 'exited'; readonly code?: number; readonly signal?: NodeJS.Signals }
   | { readonly kind: 'failed'; readonly failure: WatchFailure }
-  | { readonly kind: 'stop' };
+  | { readonly kind: 'stop' }
+  /** The agent ends and the engine serves on. */
+  | { readonly kind: 'left' };
 
 const STOPPED: StoredEnd = { message: 'stopped as asked' };
 /** The rest of a group whose leader ended by itself has nothing left to finish. */
@@ -77,6 +86,7 @@ export class ShardRunner {
   private log: RunLog | undefined;
   private graceMs: number;
   private readonly stopping = new AbortController();
+  private readonly leaving = new AbortController();
 
   private constructor(
     spec: ShardSpec,
@@ -105,7 +115,7 @@ export class ShardRunner {
     runner.loadMs = stored.loadMs;
     runner.memoryPeakBytes = stored.memoryPeakBytes;
     if (stored.ready) runner.phase = 'ready';
-    runner.process = deps.supervisor.adopt(stored.spec, identity);
+    runner.process = deps.supervisor.adopt(stored.spec, identity, runner.leaving.signal);
     void runner.run(() => runner.takeOver(identity));
     return runner;
   }
@@ -146,6 +156,7 @@ export class ShardRunner {
 
   /** Stops watching without touching the engine: the agent ends, the engine serves on. */
   async leave(): Promise<void> {
+    this.leaving.abort();
     await this.log?.close();
   }
 
@@ -164,6 +175,7 @@ export class ShardRunner {
       phase: this.phase,
       gpuUuids: spec.gpuUuids,
       ports: spec.ports,
+      specDigest: spec.specDigest,
       phaseAgeMs: Math.round(this.deps.clock.monotonicMs() - this.phaseSinceMs),
       ...optional('pid', this.process?.identity.pid),
       ...optional('progress', end === undefined && this.phase !== 'unhealthy' ? text : undefined),
@@ -188,9 +200,11 @@ export class ShardRunner {
     };
   }
 
-  private async run(life: () => Promise<StoredEnd>): Promise<void> {
+  /** `life` gives the end of the shard, or nothing when the agent left before it. */
+  private async run(life: () => Promise<StoredEnd | undefined>): Promise<void> {
     try {
-      this.finish(await life());
+      const end = await life();
+      if (end !== undefined) this.finish(end);
     } catch (error) {
       this.deps.logger.error({ shard: this.spec.shardId, causes: errorChain(error) }, 'shard runner failed');
       // Whatever went wrong in here, an engine nobody watches must not stay.
@@ -203,7 +217,12 @@ export class ShardRunner {
     this.end = end;
     this.ready = false;
     this.deps.logger.info(
-      { shard: this.spec.shardId, generation: this.spec.generation, verdict: end.verdict, reason: end.message },
+      {
+        shard: this.spec.shardId,
+        generation: this.spec.generation,
+        verdict: end.verdict,
+        reason: end.message,
+      },
       'shard ended',
     );
     this.setPhase('exited', undefined);
@@ -213,7 +232,7 @@ export class ShardRunner {
 
   // ------------------------------------------------------------ starting
 
-  private async startAndWatch(command: StartShardCommand): Promise<StoredEnd> {
+  private async startAndWatch(command: StartShardCommand): Promise<StoredEnd | undefined> {
     if (this.stopping.signal.aborted) return STOPPED;
     const driver = this.deps.engines.driver(this.spec.engine);
     if (driver === undefined) return notOffered(this.spec);
@@ -221,6 +240,7 @@ export class ShardRunner {
     if (isRefusal(launch)) return launch;
     const obstacle = await this.clearTheWay(driver, command, launch);
     if (this.stopping.signal.aborted) return STOPPED;
+    if (this.leaving.signal.aborted) return undefined;
     if (obstacle !== undefined) return obstacle;
     try {
       await this.spawn(launch);
@@ -248,7 +268,7 @@ export class ShardRunner {
     launch: Launch,
   ): Promise<Refusal | undefined> {
     const { checks, launch: settings } = this.deps;
-    const { signal } = this.stopping;
+    const signal = AbortSignal.any([this.stopping.signal, this.leaving.signal]);
     const waiting: Waiting = (phase, what) => this.setPhase(phase, what);
     const disk = diskHasRoom(launch.source, checks.stateDir, launch.env);
     if (disk !== undefined) return disk;
@@ -269,7 +289,11 @@ export class ShardRunner {
     if (!this.deps.persist())
       throw new SpawnError('diskFull', 'the agent cannot write its state, so it starts nothing', undefined);
     const { file, args, env } = launch;
-    this.process = await this.deps.supervisor.start(this.spec, { file, args, env, cwd }, this.log.openForRun());
+    this.process = await this.deps.supervisor.start(
+      this.spec,
+      { file, args, env, cwd },
+      this.log.openForRun(),
+    );
     await this.log.follow();
     this.deps.logger.info(
       { shard: this.spec.shardId, generation: this.spec.generation, pid: this.process.identity.pid },
@@ -279,19 +303,21 @@ export class ShardRunner {
     this.deps.changed();
   }
 
-  private async takeOver(identity: ProcessIdentity): Promise<StoredEnd> {
+  private async takeOver(identity: ProcessIdentity): Promise<StoredEnd | undefined> {
     const driver = this.deps.engines.driver(this.spec.engine);
     const environment = this.deps.processes.environment(identity.pid) ?? new Map<string, string>();
     const secrets = [...environment].filter(([name]) => SECRET_NAME.test(name)).map(([, value]) => value);
     this.log = new RunLog(this.directory, redactor(secrets), this.deps);
     await this.log.follow(true);
     // The agent's file may offer less than before; what serves goes on serving until the control plane stops it.
-    return driver === undefined ? this.outcome(await this.untilOver(new AbortController())) : this.watch(driver);
+    return driver === undefined
+      ? this.outcome(await this.untilOver(new AbortController()))
+      : this.watch(driver);
   }
 
   // ------------------------------------------------------------ watching
 
-  private async watch(driver: EngineDriver): Promise<StoredEnd> {
+  private async watch(driver: EngineDriver): Promise<StoredEnd | undefined> {
     const over = new AbortController();
     const outcome = await Promise.race([this.untilOver(over), this.bringUpAndKeep(driver, over.signal)]);
     over.abort();
@@ -301,13 +327,12 @@ export class ShardRunner {
   private async untilOver(over: AbortController): Promise<Outcome> {
     const { process } = this;
     if (process === undefined) return { kind: 'stop' };
-    const stop = new Promise<Outcome>((resolve) => {
-      const asked = (): void => resolve({ kind: 'stop' });
-      if (this.stopping.signal.aborted) asked();
-      else this.stopping.signal.addEventListener('abort', asked, { once: true });
-    });
     const exit = process.exited.then((how): Outcome => ({ kind: 'exited', ...how }));
-    const outcome = await Promise.race([stop, exit]);
+    const outcome = await Promise.race([
+      exit,
+      aborted<Outcome>(this.stopping.signal, { kind: 'stop' }),
+      aborted<Outcome>(this.leaving.signal, { kind: 'left' }),
+    ]);
     over.abort();
     return outcome;
   }
@@ -383,8 +408,10 @@ export class ShardRunner {
 
   // ------------------------------------------------------------ ending
 
-  private async outcome(outcome: Outcome): Promise<StoredEnd> {
+  private async outcome(outcome: Outcome): Promise<StoredEnd | undefined> {
     switch (outcome.kind) {
+      case 'left':
+        return undefined;
       case 'stop':
         await this.endGroup(this.graceMs, 'stopping');
         return STOPPED;
@@ -407,11 +434,15 @@ export class ShardRunner {
     this.setPhase('stopping', text);
     let { survivors } = await process.end(graceMs);
     while (survivors.length > 0) {
-      this.setPhase('stopping', `processes ${survivors.join(', ')} survive KILL; they are stuck in the kernel`);
+      this.setPhase(
+        'stopping',
+        `processes ${survivors.join(', ')} survive KILL; they are stuck in the kernel`,
+      );
       await pause(this.deps.clock, this.deps.timings.killSettleMs);
       ({ survivors } = await process.end(0));
     }
     await this.log?.close();
+    await gpusLetGo(this.spec, this.deps.checks, (what) => this.setPhase('stopping', what));
   }
 
   private setPhase(phase: ShardPhase, text: string | undefined): void {
@@ -430,6 +461,14 @@ export function shardDirectory(shardsDir: string, shardId: string): string {
 
 function notOffered(spec: ShardSpec): Refusal {
   return { verdict: 'notAllowed', message: `engine ${spec.engine} is not offered by this agent's file` };
+}
+
+function aborted<T>(signal: AbortSignal, value: T): Promise<T> {
+  return new Promise((resolve) => {
+    const done = (): void => resolve(value);
+    if (signal.aborted) done();
+    else signal.addEventListener('abort', done, { once: true });
+  });
 }
 
 /** `{ key: value }`, or nothing when there is no value: optional fields are left out, never undefined. */

@@ -21,6 +21,8 @@ export interface ShardSpec {
   readonly ports: ShardPorts;
   readonly startTimeoutMs: number;
   readonly stopGraceMs: number;
+  /** As given in the start command. */
+  readonly specDigest: string;
 }
 
 export function shardSpecOf(command: StartShardCommand): ShardSpec {
@@ -41,6 +43,7 @@ export function shardSpecOf(command: StartShardCommand): ShardSpec {
     ports: command.ports,
     startTimeoutMs: profile.startTimeoutMs,
     stopGraceMs: profile.stopGraceMs,
+    specDigest: command.specDigest,
   };
 }
 
@@ -53,6 +56,7 @@ export function parseShardSpec(json: unknown): ShardSpec | undefined {
   const numbers = [spec.generation, spec.rank, spec.shards, spec.startTimeoutMs, spec.stopGraceMs];
   const ports = spec.ports as Partial<ShardPorts> | undefined;
   const whole =
+    typeof spec.specDigest === 'string' &&
     texts.every((text) => typeof text === 'string' && text !== '') &&
     numbers.every((number) => Number.isSafeInteger(number)) &&
     isStringList(spec.aliases) &&

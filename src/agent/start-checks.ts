@@ -5,7 +5,7 @@ import type { Clock } from '../shared/clock.js';
 import { listens, canBind } from './ports-in-use.js';
 import type { EngineDriver, ModelSource, Refusal } from './engines/driver.js';
 import { hubCacheDir, inHubCache } from './engines/model-source.js';
-import { lacksRoom, type GpuHolder } from './gpu/emptiness.js';
+import { lacksRoom, stillHeld, type GpuHolder } from './gpu/emptiness.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { DISK_FREE_DOWNLOAD_MIN_BYTES, DISK_FREE_MIN_BYTES, type AgentTimings } from './limits.js';
 import type { ShardSpec } from './shard-spec.js';
@@ -13,10 +13,7 @@ import { pause } from './wait.js';
 
 export interface StartChecksDeps {
   readonly clock: Clock;
-  readonly timings: Pick<
-    AgentTimings,
-    'gpuWaitMs' | 'gpuWaitPollMs' | 'probeMaxMs' | 'probeTimeoutMs'
-  >;
+  readonly timings: Pick<AgentTimings, 'gpuWaitMs' | 'gpuWaitPollMs' | 'probeMaxMs' | 'probeTimeoutMs'>;
   readonly gpus: Pick<GpuMonitor, 'fresh'>;
   readonly stateDir: string;
   /** Other live shards of this agent. */
@@ -50,6 +47,25 @@ export async function gpusHaveRoom(
     await pause(clock, timings.gpuWaitPollMs, signal);
   }
   return undefined;
+}
+
+/**
+ * Waits until a dead shard's devices hold nothing of it any more: others are given them on our word. Bounded, because
+ * memory that nobody visible holds is for a person to look at; the next start looks again.
+ */
+export async function gpusLetGo(
+  spec: ShardSpec,
+  deps: StartChecksDeps,
+  waiting: (what: string) => void,
+): Promise<void> {
+  const { clock, timings, gpus } = deps;
+  const deadlineMs = clock.monotonicMs() + timings.gpuWaitMs;
+  while (spec.gpuUuids.length > 0) {
+    const why = stillHeld(spec, await gpus.fresh(), deps.holders(spec.shardId));
+    if (why === undefined || clock.monotonicMs() >= deadlineMs) return;
+    waiting(why);
+    await pause(clock, timings.gpuWaitPollMs);
+  }
 }
 
 /** One loader per model and node: two that fetch the same files write over each other and double the time of both. */

@@ -2,7 +2,16 @@
  * What must survive the agent: which engines it started, the highest term it obeyed, which GPUs the node had.
  * Written to a temporary file, synced and renamed, so that a crash or a full disk leaves the old content whole.
  */
-import { closeSync, fsyncSync, mkdirSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import type { Verdict } from '../domain/cluster.js';
 import { errorCode } from './errno.js';
@@ -44,11 +53,13 @@ export interface StoredGpu {
 
 export interface AgentState {
   readonly highestTerm: number;
+  /** Highest generation seen of each shard, newest last: a late start of an old one must not come to life. */
+  readonly generations: readonly (readonly [shardId: string, generation: number])[];
   readonly shards: readonly StoredShard[];
   readonly gpus: readonly StoredGpu[];
 }
 
-export const EMPTY_STATE: AgentState = { highestTerm: 0, shards: [], gpus: [] };
+export const EMPTY_STATE: AgentState = { highestTerm: 0, generations: [], shards: [], gpus: [] };
 
 export interface LoadedState {
   readonly state: AgentState;
@@ -116,7 +127,8 @@ function parseState(text: string): AgentState | undefined {
     if (!Array.isArray(value.shards) || !Array.isArray(value.gpus)) return undefined;
     const shards = value.shards as StoredShard[];
     if (!shards.every((shard) => parseShardSpec(shard?.spec) !== undefined)) return undefined;
-    return { highestTerm: value.highestTerm ?? 0, shards, gpus: value.gpus as StoredGpu[] };
+    const generations = Array.isArray(value.generations) ? value.generations : [];
+    return { highestTerm: value.highestTerm ?? 0, generations, shards, gpus: value.gpus as StoredGpu[] };
   } catch {
     return undefined;
   }

@@ -12,6 +12,7 @@ import { markerVariables, shardMark } from './marker.js';
 import { ProcessGroup, type GroupEnd } from './process-group.js';
 import type { ProcessTable } from './process-table.js';
 import type { ShardSpec } from './shard-spec.js';
+import { pause } from './wait.js';
 
 export interface EngineCommand {
   /** Absolute path of the program. */
@@ -91,10 +92,18 @@ export class Supervisor {
     return this.child(spec, child);
   }
 
-  /** Takes over a process started by an earlier agent; the caller has checked that it is ours. */
-  adopt(spec: ShardSpec, identity: ProcessIdentity): EngineProcess {
-    const group = this.group(spec, identity);
-    return engineProcess(identity, group, this.watch(group));
+  /** Takes over a process started by an earlier agent; the caller has checked that it is ours. Watched until `leave`. */
+  adopt(spec: ShardSpec, identity: ProcessIdentity, leave: AbortSignal): EngineProcess {
+    const group = this.group(shardMark(spec), identity);
+    return engineProcess(identity, group, this.watch(group, leave));
+  }
+
+  /** Ends marked processes that belong to no shard. */
+  endOrphan(
+    orphan: { readonly mark: string; readonly leader: ProcessIdentity },
+    graceMs: number,
+  ): Promise<GroupEnd> {
+    return this.group(orphan.mark, orphan.leader).end(graceMs);
   }
 
   private child(spec: ShardSpec, child: ChildProcess): EngineProcess {
@@ -110,27 +119,25 @@ export class Supervisor {
       startTicks: this.deps.processes.read(pid)?.startTicks ?? 0,
       ...(bootId === undefined ? {} : { bootId }),
     };
-    return engineProcess(identity, this.group(spec, identity), exited);
+    return engineProcess(identity, this.group(shardMark(spec), identity), exited);
   }
 
-  private group(spec: ShardSpec, identity: ProcessIdentity): ProcessGroup {
+  private group(mark: string, identity: ProcessIdentity): ProcessGroup {
     const { agent, processes, clock, timings } = this.deps;
     return new ProcessGroup(
-      { leaderPid: identity.pid, leaderStartTicks: identity.startTicks, agent, mark: shardMark(spec) },
+      { leaderPid: identity.pid, leaderStartTicks: identity.startTicks, agent, mark },
       { processes, clock, pollMs: timings.groupPollMs, killSettleMs: timings.killSettleMs },
     );
   }
 
   /** Nobody tells us of the end of a process that is not our child, so it is looked at. */
-  private watch(group: ProcessGroup): Promise<ProcessExit> {
+  private async watch(group: ProcessGroup, leave: AbortSignal): Promise<ProcessExit> {
     const { clock, timings } = this.deps;
-    return new Promise((resolve) => {
-      const look = (): void => {
-        if (group.leaderAlive()) clock.setTimer(timings.processPollMs, look);
-        else resolve({});
-      };
-      look();
-    });
+    while (group.leaderAlive()) {
+      if (leave.aborted) return new Promise(() => {});
+      await pause(clock, timings.processPollMs, leave);
+    }
+    return {};
   }
 }
 
@@ -161,7 +168,8 @@ function exitOf(code: number | null, signal: NodeJS.Signals | null): ProcessExit
 }
 
 function spawnError(file: string, cause: unknown): SpawnError {
-  switch (errorCode(cause)) {
+  const code = errorCode(cause) ?? '';
+  switch (code) {
     case 'ENOENT':
       return new SpawnError('binaryMissing', `${file} does not exist`, cause);
     case 'EACCES':

@@ -39,7 +39,15 @@ export const simDriver: EngineDriver = {
     if (!Array.isArray(head)) return head;
     const { start, config } = context;
     const names = [start.model, ...start.aliases].flatMap((name) => ['--model', name]);
-    return [...head, ...names, '--name', start.shardId, ...slots(context), ...config.baseArgs, ...start.profile.args];
+    return [
+      ...head,
+      ...names,
+      '--name',
+      start.shardId,
+      ...slots(context),
+      ...config.baseArgs,
+      ...start.profile.args,
+    ];
   },
   env: () => ({}),
   takesEnv: namesLike(/^[A-Z][A-Z0-9_]*$/),

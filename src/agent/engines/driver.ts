@@ -61,7 +61,7 @@ export interface EngineDriver {
   /** Environment of this rank, beyond what every engine gets. */
   env(context: LaunchContext): Readonly<Record<string, string>>;
   /** May a profile set this variable? */
-  takesEnv(name: string): boolean;
+  readonly takesEnv: (name: string) => boolean;
   /** Another program for some ranks, given the resolved one. */
   binaryFor?(context: LaunchContext, binary: string): string;
   readonly needsSource: boolean;

@@ -5,7 +5,13 @@ import { AgentEngineConfig } from '../../config/agent-config.js';
 import { flagName, flagProblem, flagProblemText } from '../../domain/catalog/engine-flags.js';
 import type { GpuVendor, StartShardCommand } from '../../domain/cluster.js';
 import { SECRET_NAME } from '../redact.js';
-import { isRefusal, type EngineDriver, type LaunchContext, type ModelSource, type Refusal } from './driver.js';
+import {
+  isRefusal,
+  type EngineDriver,
+  type LaunchContext,
+  type ModelSource,
+  type Refusal,
+} from './driver.js';
 import {
   deviceEnvironment,
   inheritedEnvironment,
@@ -121,7 +127,10 @@ function checkArgs(
 
 function checkArg(driver: EngineDriver, config: AgentEngineConfig, arg: string): Refusal | undefined {
   if (arg.includes('\0') || arg.length > ARG_MAX_CHARS) {
-    return { verdict: 'badFlag', message: `an argument holds a NUL or is longer than ${ARG_MAX_CHARS} characters` };
+    return {
+      verdict: 'badFlag',
+      message: `an argument holds a NUL or is longer than ${ARG_MAX_CHARS} characters`,
+    };
   }
   const flag = flagName(arg);
   if (flag === undefined) return undefined;
@@ -137,7 +146,10 @@ function checkArg(driver: EngineDriver, config: AgentEngineConfig, arg: string):
     return { verdict: 'notAllowed', message: `${flag} is in the agent's engines.${driver.kind}.denyArgs` };
   }
   if (config.allowArgs !== undefined && !names(config.allowArgs)) {
-    return { verdict: 'notAllowed', message: `${flag} is not in the agent's engines.${driver.kind}.allowArgs` };
+    return {
+      verdict: 'notAllowed',
+      message: `${flag} is not in the agent's engines.${driver.kind}.allowArgs`,
+    };
   }
   return undefined;
 }

@@ -13,7 +13,8 @@ export const COMMON_STEPS: readonly StepPattern[] = [
   // tqdm bars of the hub's downloader, and curl-like lines of llama.cpp.
   {
     phase: 'downloading',
-    pattern: /(?:Downloading|Fetching|model[\w.-]*\.(?:safetensors|bin|gguf)|[\w.-]+\.gguf)[^|]*?:?\s+\d+%.*/i,
+    pattern:
+      /(?:Downloading|Fetching|model[\w.-]*\.(?:safetensors|bin|gguf)|[\w.-]+\.gguf)[^|]*?:?\s+\d+%.*/i,
   },
   {
     phase: 'downloading',
@@ -21,10 +22,16 @@ export const COMMON_STEPS: readonly StepPattern[] = [
   },
   { phase: 'loading', pattern: /Loading (?:safetensors|pt|bin|[\w-]*) ?checkpoint shards:\s+\d+%.*/i },
   { phase: 'loading', pattern: /Multi-thread loading shards:\s+\d+%.*/i },
-  { phase: 'loading', pattern: /(?:Starting to load model|Load weight begin|Loading weights|loading model).*/i },
+  {
+    phase: 'loading',
+    pattern: /(?:Starting to load model|Load weight begin|Loading weights|loading model).*/i,
+  },
   { phase: 'loading', pattern: /load(?:ing)?\b.*?\d+(?:\.\d+)?\s*(?:%|of \d).*/i },
   { phase: 'compiling', pattern: /Captur(?:ing|e) (?:\w+ )*(?:CUDA|cuda|HIP)[ _]graph.*/i },
-  { phase: 'compiling', pattern: /(?:Compiling|Dynamo bytecode transform|torch\.compile|Graph capturing|autotun(?:ing|e)).*/i },
+  {
+    phase: 'compiling',
+    pattern: /(?:Compiling|Dynamo bytecode transform|torch\.compile|Graph capturing|autotun(?:ing|e)).*/i,
+  },
 ];
 
 /** The step a line shows, or undefined. */

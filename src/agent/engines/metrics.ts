@@ -43,7 +43,14 @@ export function readWork(text: string, names: MetricNames): WorkSample {
   for (const line of text.split('\n')) {
     const name = /^[A-Za-z_:][\w:]*/.exec(line)?.[0];
     if (name === undefined || !wanted.has(name)) continue;
-    const value = Number(line.slice(line.lastIndexOf('}') + 1).trim().replace(/^[A-Za-z_:][\w:]*/, '').trim().split(/\s/, 1)[0]);
+    const value = Number(
+      line
+        .slice(line.lastIndexOf('}') + 1)
+        .trim()
+        .replace(/^[A-Za-z_:][\w:]*/, '')
+        .trim()
+        .split(/\s/, 1)[0],
+    );
     if (Number.isFinite(value)) sums.set(name, (sums.get(name) ?? 0) + value);
   }
   const sum = (list: readonly string[]): number | undefined => {

@@ -8,7 +8,10 @@ import type { ModelSource, Refusal } from './driver.js';
 const REPOSITORY =
   /^([A-Za-z0-9][\w.-]{0,95}(?:\/[A-Za-z0-9][\w.-]{0,95})?(?::[\w.-]{1,64})?)(?:@([\w./-]{1,128}))?$/;
 
-export function resolveSource(source: string | undefined, modelRoots: readonly string[]): ModelSource | Refusal {
+export function resolveSource(
+  source: string | undefined,
+  modelRoots: readonly string[],
+): ModelSource | Refusal {
   if (source === undefined) return { kind: 'none' };
   if (source.startsWith('-')) return refused(`model source "${source}" looks like a flag`);
   if (isAbsolute(source) || source.startsWith('.')) return resolvePath(source, modelRoots);

@@ -18,7 +18,10 @@ interface VerdictPattern {
  * Written for lines without control characters.
  */
 const PATTERNS: readonly VerdictPattern[] = [
-  { verdict: 'diskFull', pattern: /No space left on device|ENOSPC|Disk quota exceeded|not enough free disk space/i },
+  {
+    verdict: 'diskFull',
+    pattern: /No space left on device|ENOSPC|Disk quota exceeded|not enough free disk space/i,
+  },
   {
     verdict: 'xid',
     pattern:
@@ -54,7 +57,10 @@ const PATTERNS: readonly VerdictPattern[] = [
     pattern:
       /Watchdog caught collective operation timeout|NCCL (?:timeout|communicator .*abort)|ProcessGroup(?:NCCL|Gloo).*(?:time[d ]*out|timeout)|DistStoreError|DistNetworkError|Timed out .*(?:rendezvous|clients joined|store)|ncclRemoteError|ncclSystemError/i,
   },
-  { verdict: 'peerRankExited', pattern: /Remote RPC server crashed|Connection closed by (?:remote )?peer|peer .*(?:exited|closed)/i },
+  {
+    verdict: 'peerRankExited',
+    pattern: /Remote RPC server crashed|Connection closed by (?:remote )?peer|peer .*(?:exited|closed)/i,
+  },
   { verdict: 'illegalInstruction', pattern: /Illegal instruction|SIGILL/i },
 ];
 
@@ -68,7 +74,10 @@ export function readVerdict(exit: ProcessExit, lines: readonly string[]): EndVer
     return { verdict: 'binaryMissing', message: withLine(exitText(exit), lines.at(-1)) };
   }
   if (exit.signal === 'SIGILL' || exit.code === 132) {
-    return { verdict: 'illegalInstruction', message: `${exitText(exit)}: the binary was built for another processor` };
+    return {
+      verdict: 'illegalInstruction',
+      message: `${exitText(exit)}: the binary was built for another processor`,
+    };
   }
   const recent = lines.slice(-LINES_READ);
   for (const { verdict, pattern } of PATTERNS) {
@@ -86,7 +95,8 @@ function verdictOfExit(exit: ProcessExit): Verdict {
 
 /** How a process ended, in words. */
 export function exitText(exit: ProcessExit): string {
-  if (exit.signal === 'SIGKILL') return 'killed by SIGKILL (by somebody, or by the kernel for lack of memory)';
+  if (exit.signal === 'SIGKILL')
+    return 'killed by SIGKILL (by somebody, or by the kernel for lack of memory)';
   if (exit.signal !== undefined) return `ended by ${exit.signal}`;
   if (exit.code === 0) return 'the server ended by itself with exit code 0';
   return exit.code === undefined ? 'ended while no agent was there to see how' : `exit code ${exit.code}`;

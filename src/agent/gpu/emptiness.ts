@@ -28,7 +28,8 @@ export function lacksRoom(
   holders: readonly GpuHolder[],
 ): string | undefined {
   if (need.gpuUuids.length === 0) return undefined;
-  if (picture === undefined) return 'the GPU driver gives no answer, so nobody knows whether the GPUs are empty';
+  if (picture === undefined)
+    return 'the GPU driver gives no answer, so nobody knows whether the GPUs are empty';
   for (const uuid of need.gpuUuids) {
     const why = gpuLacksRoom(uuid, need, picture, holders);
     if (why !== undefined) return why;
@@ -66,6 +67,28 @@ function gpuLacksRoom(
   return gpu.memoryUsedBytes <= idle && processes.length === 0
     ? undefined
     : `gpu ${uuid} still holds ${mib(gpu.memoryUsedBytes)} MiB, ${pids}`;
+}
+
+/**
+ * What a shard whose processes are gone still seems to hold; undefined when nothing. Memory of strangers and of other
+ * shards on a shared device is not its.
+ */
+export function stillHeld(
+  ended: RoomNeed,
+  picture: GpuPicture | undefined,
+  holders: readonly GpuHolder[],
+): string | undefined {
+  if (picture === undefined)
+    return 'the GPU driver gives no answer, so nobody knows whether the GPUs are empty';
+  for (const uuid of ended.gpuUuids) {
+    const gpu = picture.gpus.find((candidate) => candidate.uuid === uuid);
+    const shared = holders.some((holder) => holder.gpuUuids.includes(uuid));
+    const visible = picture.processes.some((process) => process.uuid === uuid);
+    if (gpu?.memoryUsedBytes === undefined || shared || visible || gpu.vendor === 'static') continue;
+    const idle = Math.max(IDLE_USE_BYTES, (gpu.memoryTotalBytes ?? 0) * IDLE_USE_SHARE);
+    if (gpu.memoryUsedBytes > idle) return `gpu ${uuid} still holds ${mib(gpu.memoryUsedBytes)} MiB`;
+  }
+  return undefined;
 }
 
 const mib = (bytes: number): number => Math.round(bytes / 2 ** 20);

@@ -60,7 +60,8 @@ export class GpuMonitor {
 
   /** The last good picture; undefined before the first. Without a driver the node simply has no GPUs. */
   picture(): GpuPicture | undefined {
-    if (this.deps.driver === undefined) return { beganMs: this.deps.clock.monotonicMs(), gpus: [], processes: [] };
+    if (this.deps.driver === undefined)
+      return { beganMs: this.deps.clock.monotonicMs(), gpus: [], processes: [] };
     return this.last;
   }
 
@@ -166,5 +167,7 @@ export class GpuMonitor {
 
 /** What a change of which is worth a report at once: devices and their health, not every megabyte. */
 function describe(memory: ReadonlyMap<string, GpuMemory>): string {
-  return JSON.stringify([...memory.values()].map(({ last, health }) => [last.uuid, health.state, health.reason]));
+  return JSON.stringify(
+    [...memory.values()].map(({ last, health }) => [last.uuid, health.state, health.reason]),
+  );
 }

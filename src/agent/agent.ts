@@ -1,0 +1,224 @@
+/** The agent of one node, put together. */
+import { mkdirSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import type { Hello, LogRequest } from '../agent-protocol/messages.js';
+import { OUR_VERSIONS } from '../agent-protocol/version.js';
+import type { AgentConfig } from '../config/agent-config.js';
+import type { Clock } from '../shared/clock.js';
+import { errorChain } from '../shared/errors.js';
+import type { Logger } from '../shared/logger.js';
+import type { Random } from '../shared/random.js';
+import { EngineHttp } from './engine-http.js';
+import { EngineCatalog } from './engines/catalog.js';
+import { findGpuDriver } from './gpu/find-driver.js';
+import { GpuMonitor } from './gpu/monitor.js';
+import type { AgentTimings } from './limits.js';
+import { AgentLink } from './link.js';
+import { LogRequests } from './log-requests.js';
+import { agentMark } from './marker.js';
+import { identifyNode, type NodeIdentity } from './node-facts.js';
+import { systemProcessTable, type ProcessTable } from './process-table.js';
+import { ReadinessProbe } from './readiness.js';
+import { ReportBuilder } from './report-builder.js';
+import { shardDirectory, type RunnerDeps } from './shard-runner.js';
+import { ShardSet } from './shard-set.js';
+import { StateFile } from './state-file.js';
+import { StateLock } from './state-lock.js';
+import { Supervisor } from './supervisor.js';
+import { within } from './wait.js';
+
+export interface AgentDeps {
+  readonly config: AgentConfig;
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly timings: AgentTimings;
+  /** Version of the program, for the hello. */
+  readonly build: string;
+  /** Differs with each start of an agent. */
+  readonly instanceId: string;
+}
+
+export class Agent {
+  readonly node: NodeIdentity;
+  private readonly stateDir: string;
+  private readonly processes: ProcessTable = systemProcessTable();
+  private readonly lock: StateLock;
+  private readonly http: EngineHttp;
+  private readonly gpus: GpuMonitor;
+  private readonly shards: ShardSet;
+  private readonly logs: LogRequests;
+  private readonly link: AgentLink;
+  private closing: Promise<void> | undefined;
+
+  /** Claims the state directory; throws when another agent has it, or when the node's address cannot be told. */
+  constructor(private readonly deps: AgentDeps) {
+    const { config, logger, clock, timings } = deps;
+    this.node = identifyNode(config);
+    this.stateDir = resolve(config.stateDir);
+    mkdirSync(this.stateDir, { recursive: true, mode: 0o700 });
+    this.lock = StateLock.take(this.stateDir, this.processes);
+    const stateFile = new StateFile(this.stateDir);
+    const loaded = stateFile.load(clock.wallMs());
+    this.http = new EngineHttp(clock);
+    this.gpus = new GpuMonitor({
+      driver: findGpuDriver(config.gpus),
+      clock,
+      logger: logger.child({ component: 'gpu' }),
+      timings,
+      isOurs: (pid) => this.shards.isOurs(pid),
+      remembered: loaded.state.gpus,
+      onChange: () => this.link.notify(),
+    });
+    const engines = new EngineCatalog(config, process.env);
+    const runner = this.runnerDeps(engines);
+    this.shards = new ShardSet({
+      logger: logger.child({ component: 'shards' }),
+      agent: agentMark(this.stateDir),
+      processes: this.processes,
+      stateFile,
+      loaded,
+      gpus: () => this.gpus.remembered(),
+      changed: () => this.link.notify(),
+      runner: () => runner,
+    });
+    this.logs = new LogRequests({
+      find: (shardId) => this.shards.find(shardId),
+      directoryOf: (shardId) => shardDirectory(this.shardsDir, shardId),
+      send: (chunk) => this.link.sendLog(chunk),
+    });
+    const reports = new ReportBuilder({
+      config: { modelRoots: config.modelRoots, stateDir: this.stateDir },
+      clock,
+      shards: this.shards,
+      gpus: this.gpus,
+      engines,
+      timings,
+    });
+    this.link = this.makeLink(reports);
+  }
+
+  /** Takes over running engines, then dials the server. */
+  async start(): Promise<void> {
+    const { clock, timings, logger } = this.deps;
+    if (!this.processes.canIdentify)
+      logger.warn({}, 'no /proc on this system: engines of an earlier agent are not taken over');
+    await this.shards.recover();
+    this.gpus.start();
+    // A first report without GPUs would be an incomplete one; but a stuck driver must not keep the node away.
+    await within(clock, timings.firstReportMs, this.gpus.fresh());
+    this.link.start();
+  }
+
+  stopEngines(): Promise<void> {
+    return this.shards.stopAll();
+  }
+
+  /** Ends the agent; engines serve on, unless the configuration says otherwise. Harmless when repeated. */
+  close(): Promise<void> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  private async end(): Promise<void> {
+    if (this.deps.config.onExit === 'stop') await this.shards.stopAll();
+    await this.shards.leaveAll();
+    this.logs.closeAll();
+    await this.link.close();
+    await this.gpus.close();
+    await this.http.close();
+    this.lock.release();
+  }
+
+  private get shardsDir(): string {
+    return join(this.stateDir, 'shards');
+  }
+
+  private runnerDeps(engines: EngineCatalog): Omit<RunnerDeps, 'persist' | 'changed'> {
+    const { config, logger, clock, timings } = this.deps;
+    const { processes, http, gpus } = this;
+    return {
+      clock,
+      timings,
+      http,
+      processes,
+      gpus,
+      engines,
+      logger: logger.child({ component: 'shard' }),
+      probe: new ReadinessProbe(http, timings),
+      supervisor: new Supervisor({ agent: agentMark(this.stateDir), processes, clock, timings }),
+      checks: {
+        clock,
+        timings,
+        gpus,
+        stateDir: this.stateDir,
+        holders: (except) => this.shards.holders(except),
+        loaderOf: (source, except) => this.shards.loaderOf(source, except),
+      },
+      launch: {
+        modelRoots: config.modelRoots,
+        bindHost: this.node.bindHost,
+        ...(this.node.interfaceName === undefined ? {} : { interfaceName: this.node.interfaceName }),
+        ownEnv: process.env,
+      },
+      shardsDir: this.shardsDir,
+    };
+  }
+
+  private makeLink(reports: ReportBuilder): AgentLink {
+    const { config, logger, clock, random, timings } = this.deps;
+    return new AgentLink({
+      server: config.server,
+      tls: config.tls,
+      joinTokenFile: config.joinTokenFile,
+      clock,
+      random,
+      timings,
+      logger: logger.child({ component: 'link' }),
+      heartbeatMs: config.heartbeat,
+      hello: () => this.hello(),
+      report: (sequence, max, withTails) => reports.build(sequence, max, withTails),
+      highestTerm: () => this.shards.highestTerm,
+      welcomed: (term) => this.shards.raiseTerm(term),
+      order: (message) => {
+        switch (message.kind) {
+          case 'start':
+            return this.shards.start(message.order);
+          case 'stop':
+            return this.shards.stop(message.order);
+          case 'drain':
+            return this.shards.drain(message.order);
+        }
+      },
+      fetchLogs: (request) => void this.fetchLogs(request),
+      closed: () => this.logs.closeAll(),
+    });
+  }
+
+  private async fetchLogs(request: LogRequest): Promise<void> {
+    try {
+      await this.logs.handle(request);
+    } catch (error) {
+      this.deps.logger.warn({ shard: request.shardId, causes: errorChain(error) }, 'log request failed');
+    }
+  }
+
+  private hello(): Omit<Hello, 'joinToken'> {
+    const { node, deps } = this;
+    const bootId = this.processes.bootId();
+    return {
+      protocolVersion: OUR_VERSIONS.version,
+      minProtocolVersion: OUR_VERSIONS.min,
+      build: deps.build,
+      nodeId: node.nodeId,
+      ...(node.machineId === undefined ? {} : { machineId: node.machineId }),
+      ...(bootId === undefined ? {} : { bootId }),
+      instanceId: deps.instanceId,
+      labels: deps.config.labels,
+      address: node.address,
+      hostname: node.hostname,
+      highestTerm: this.shards.highestTerm,
+      wallMs: deps.clock.wallMs(),
+    };
+  }
+}

@@ -1,0 +1,359 @@
+/**
+ * The agent's one stream to the server. It may be away for any time: engines serve on, and the first thing a new stream
+ * carries is the whole truth. Nothing piles up meanwhile, because a report is made when it can be sent, not before.
+ */
+import { readFileSync } from 'node:fs';
+import { credentials, status, type ChannelCredentials, type ServiceError } from '@grpc/grpc-js';
+import type {
+  CommandResult,
+  Hello,
+  LogChunk,
+  LogRequest,
+  NodeReport,
+  Refusal,
+  ServerMessage,
+  Welcome,
+} from '../agent-protocol/messages.js';
+import { createAgentGatewayClient, type AgentStream } from '../agent-protocol/proto.js';
+import { parseServerMessage } from '../agent-protocol/to-domain.js';
+import {
+  helloToWire,
+  logChunkToWire,
+  pongToWire,
+  reportToWire,
+  resultToWire,
+} from '../agent-protocol/to-wire.js';
+import type { WireAgentMessage } from '../agent-protocol/wire.js';
+import type { AgentTlsConfig } from '../config/agent-config.js';
+import type { Clock, Timer } from '../shared/clock.js';
+import { errorChain } from '../shared/errors.js';
+import type { Logger } from '../shared/logger.js';
+import type { Random } from '../shared/random.js';
+import type { AgentTimings } from './limits.js';
+import { FIRST_DIAL, nextDial, type DialEnd } from './reconnect.js';
+import { pause } from './wait.js';
+
+type Orders = Extract<ServerMessage, { kind: 'start' | 'stop' | 'drain' }>;
+
+export interface LinkDeps {
+  readonly server: string;
+  readonly tls: AgentTlsConfig | undefined;
+  readonly joinTokenFile: string | undefined;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly logger: Logger;
+  readonly timings: AgentTimings;
+  /** Longest pause between two reports; the server may ask for a shorter one. */
+  readonly heartbeatMs: number;
+  readonly hello: () => Omit<Hello, 'joinToken'>;
+  readonly report: (sequence: number, maxMessageBytes: number, withTails: boolean) => NodeReport;
+  /** Highest term obeyed; a lower server is not listened to. */
+  readonly highestTerm: () => number;
+  readonly welcomed: (term: number) => void;
+  readonly order: (order: Orders) => CommandResult;
+  readonly fetchLogs: (request: LogRequest) => void;
+  readonly closed: () => void;
+}
+
+/** Answers to commands that wait for a blocked stream; beyond, the oldest goes: the server asks again. */
+const RESULTS_MAX = 256;
+/** Bytes a stream may hold unsent before log chunks are dropped. */
+const UNSENT_MAX_BYTES = 1024 * 1024;
+
+export class AgentLink {
+  private readonly ended = new AbortController();
+  private session: Session | undefined;
+  private running: Promise<void> = Promise.resolve();
+  private sequence = 0;
+  /** After a message was too long for the server the same bytes are not sent again. */
+  private withTails = true;
+  private lastTold = '';
+
+  constructor(private readonly deps: LinkDeps) {}
+
+  get connected(): boolean {
+    return this.session?.isOpen ?? false;
+  }
+
+  start(): void {
+    this.running = this.run();
+  }
+
+  /** Something changed: a report goes out soon. */
+  notify(): void {
+    this.session?.notify();
+  }
+
+  sendLog(chunk: LogChunk): boolean {
+    return this.session?.sendLog(chunk) ?? false;
+  }
+
+  async close(): Promise<void> {
+    this.ended.abort();
+    this.session?.close('the agent ends');
+    await this.running;
+  }
+
+  private async run(): Promise<void> {
+    let memory = FIRST_DIAL;
+    while (!this.ended.signal.aborted) {
+      const end = await this.dial();
+      if (this.ended.signal.aborted) return;
+      const next = nextDial(memory, end, this.deps.random, this.deps.timings);
+      memory = next.memory;
+      await pause(this.deps.clock, next.pauseMs, this.ended.signal);
+    }
+  }
+
+  private async dial(): Promise<DialEnd> {
+    const { server, logger } = this.deps;
+    let hello: Hello;
+    let channel: ChannelCredentials;
+    try {
+      // Read at each dial: tokens and certificates are rotated under a running agent.
+      hello = { ...this.deps.hello(), ...readToken(this.deps.joinTokenFile) };
+      channel = readCredentials(this.deps.tls);
+    } catch (error) {
+      this.tell(`cannot dial: ${errorChain(error).join(': ')}`);
+      return { kind: 'refused' };
+    }
+    const session = new Session(
+      {
+        ...this.deps,
+        nextReport: (max) => this.deps.report(++this.sequence, max, this.withTails),
+        opened: (welcome) => {
+          this.lastTold = '';
+          logger.info({ server, term: welcome.term, build: welcome.build }, 'connected to the server');
+        },
+      },
+      hello,
+      createAgentGatewayClient(server, channel),
+    );
+    this.session = session;
+    const end = await session.over;
+    this.session = undefined;
+    this.deps.closed();
+    this.withTails = end.code !== status.RESOURCE_EXHAUSTED;
+    if (!this.ended.signal.aborted) this.tell(end.reason);
+    return end.dial;
+  }
+
+  /** The log says a reason once, not with every try. */
+  private tell(reason: string): void {
+    if (reason === this.lastTold) return;
+    this.lastTold = reason;
+    this.deps.logger.warn({ server: this.deps.server, reason }, 'no link to the server; engines serve on');
+  }
+}
+
+interface SessionEnd {
+  readonly dial: DialEnd;
+  readonly reason: string;
+  readonly code?: number;
+}
+
+interface SessionDeps extends LinkDeps {
+  readonly nextReport: (maxMessageBytes: number) => NodeReport;
+  readonly opened: (welcome: Welcome) => void;
+}
+
+/** One stream, from the hello to its end. */
+class Session {
+  readonly over: Promise<SessionEnd>;
+  private settle: (end: SessionEnd) => void = () => {};
+  private readonly stream: AgentStream;
+  private welcome: Welcome | undefined;
+  private openedMs = 0;
+  private heardMs: number;
+  private blocked = false;
+  private dirty = false;
+  private readonly results: CommandResult[] = [];
+  private timers: { watch?: Timer; heartbeat?: Timer; soon?: Timer } = {};
+  private isOver = false;
+
+  constructor(
+    private readonly deps: SessionDeps,
+    hello: Hello,
+    private readonly client: ReturnType<typeof createAgentGatewayClient>,
+  ) {
+    this.over = new Promise((resolve) => (this.settle = resolve));
+    this.heardMs = deps.clock.monotonicMs();
+    this.stream = client.connect();
+    this.stream.on('data', (wire) => this.receive(wire));
+    this.stream.on('error', (error: ServiceError) => this.streamFailed(error));
+    this.stream.on('end', () => this.end({ reason: 'the server ended the stream' }));
+    this.stream.on('drain', () => this.drained());
+    this.write(helloToWire(hello));
+    this.watch();
+  }
+
+  get isOpen(): boolean {
+    return this.welcome !== undefined && !this.isOver;
+  }
+
+  close(reason: string): void {
+    this.end({ reason });
+  }
+
+  notify(): void {
+    this.dirty = true;
+    if (!this.isOpen || this.timers.soon !== undefined) return;
+    this.timers.soon = this.deps.clock.setTimer(this.deps.timings.reportDebounceMs, () => {
+      delete this.timers.soon;
+      this.flush();
+    });
+  }
+
+  sendLog(chunk: LogChunk): boolean {
+    if (!this.isOpen || this.blocked || this.stream.writableLength > UNSENT_MAX_BYTES) return false;
+    this.write(logChunkToWire(chunk));
+    return true;
+  }
+
+  // ------------------------------------------------------------ receiving
+
+  private receive(wire: Parameters<typeof parseServerMessage>[0]): void {
+    if (this.isOver) return;
+    this.heardMs = this.deps.clock.monotonicMs();
+    const parsed = parseServerMessage(wire, this.deps.hello().nodeId);
+    if (!parsed.ok) {
+      this.deps.logger.warn({ reason: parsed.problem.message }, 'a message of the server makes no sense');
+      return;
+    }
+    const { message } = parsed;
+    switch (message.kind) {
+      case 'welcome':
+        return this.welcomed(message.welcome);
+      case 'refusal':
+        return this.refused(message.refusal);
+      case 'start':
+      case 'stop':
+      case 'drain':
+        return this.ordered(message);
+      case 'fetchLogs':
+        return this.deps.fetchLogs(message.request);
+      case 'ping':
+        return this.write(pongToWire(message.nonce));
+      case 'ack':
+      case 'unknown':
+        return undefined;
+    }
+  }
+
+  private welcomed(welcome: Welcome): void {
+    if (welcome.term < this.deps.highestTerm()) {
+      const reason = `the server speaks for term ${welcome.term}, this agent already obeyed ${this.deps.highestTerm()}`;
+      return this.end({ reason, dial: { kind: 'refused' } });
+    }
+    this.welcome = welcome;
+    this.openedMs = this.deps.clock.monotonicMs();
+    this.deps.welcomed(welcome.term);
+    this.deps.opened(welcome);
+    this.dirty = true;
+    this.flush();
+    this.beat(Math.min(this.deps.heartbeatMs, welcome.heartbeatIntervalMs || this.deps.heartbeatMs));
+  }
+
+  private refused(refusal: Refusal): void {
+    const by = refusal.serverBuild === '' ? '' : ` (server ${refusal.serverBuild})`;
+    this.end({ reason: `refused: ${refusal.message}${by}`, dial: { kind: 'refused' } });
+  }
+
+  private ordered(order: Orders): void {
+    if (this.welcome === undefined) return;
+    this.results.push(this.deps.order(order));
+    if (this.results.length > RESULTS_MAX) this.results.shift();
+    this.dirty = true;
+    this.flush();
+  }
+
+  // ------------------------------------------------------------ sending
+
+  private beat(intervalMs: number): void {
+    this.timers.heartbeat = this.deps.clock.setTimer(intervalMs, () => {
+      this.dirty = true;
+      this.flush();
+      this.beat(intervalMs);
+    });
+  }
+
+  private drained(): void {
+    this.blocked = false;
+    this.flush();
+  }
+
+  /** Sends what waits, as far as the stream takes it: answers first, then one report with what is true now. */
+  private flush(): void {
+    const { welcome } = this;
+    if (welcome === undefined || this.isOver) return;
+    while (!this.blocked) {
+      const result = this.results.shift();
+      if (result === undefined) break;
+      this.write(resultToWire(result));
+    }
+    if (this.blocked || !this.dirty || this.isOver) return;
+    this.dirty = false;
+    this.write(reportToWire(this.deps.nextReport(welcome.maxMessageBytes)));
+  }
+
+  private write(message: WireAgentMessage): void {
+    if (!this.isOver && !this.stream.write(message)) this.blocked = true;
+  }
+
+  // ------------------------------------------------------------ ending
+
+  /** A cable that is pulled sends no FIN: silence is the only sign. */
+  private watch(): void {
+    const { clock, timings } = this.deps;
+    const limitMs = this.welcome?.silenceLimitMs || timings.welcomeTimeoutMs;
+    const silentMs = clock.monotonicMs() - this.heardMs;
+    if (silentMs >= limitMs) {
+      const what = this.welcome === undefined ? 'no welcome' : 'nothing heard';
+      return this.end({ reason: `${what} for ${Math.round(silentMs / 1000)} s` });
+    }
+    this.timers.watch = clock.setTimer(Math.min(1_000, limitMs - silentMs), () => this.watch());
+  }
+
+  private streamFailed(error: ServiceError): void {
+    const refusing: readonly (status | undefined)[] = [
+      status.UNAUTHENTICATED,
+      status.PERMISSION_DENIED,
+      status.FAILED_PRECONDITION,
+      status.ALREADY_EXISTS,
+      status.UNIMPLEMENTED,
+    ];
+    const refused = refusing.includes(error.code);
+    this.end({
+      reason: error.details || error.message,
+      code: error.code,
+      ...(refused ? { dial: { kind: 'refused' } } : {}),
+    });
+  }
+
+  private end(how: { reason: string; code?: number; dial?: DialEnd }): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    for (const timer of Object.values(this.timers)) timer.cancel();
+    // Errors after the end have nobody to tell.
+    this.stream.on('error', () => {});
+    this.stream.cancel();
+    this.client.close();
+    const livedMs = this.deps.clock.monotonicMs() - this.openedMs;
+    const natural: DialEnd = this.welcome === undefined ? { kind: 'failed' } : { kind: 'lost', livedMs };
+    this.settle({
+      dial: how.dial ?? natural,
+      reason: how.reason,
+      ...(how.code === undefined ? {} : { code: how.code }),
+    });
+  }
+}
+
+function readToken(path: string | undefined): { joinToken?: string } {
+  return path === undefined ? {} : { joinToken: readFileSync(path, 'utf8').trim() };
+}
+
+function readCredentials(tls: AgentTlsConfig | undefined): ChannelCredentials {
+  if (tls === undefined) return credentials.createInsecure();
+  const read = (path: string | undefined): Buffer | null => (path === undefined ? null : readFileSync(path));
+  return credentials.createSsl(read(tls.caFile), read(tls.keyFile), read(tls.certFile));
+}

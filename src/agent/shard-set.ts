@@ -1,0 +1,251 @@
+/** All shards of this node: takes commands, keeps the record, takes over what an earlier agent left. */
+import type { CommandResult, DrainOrder, StartOrder, StopOrder } from '../agent-protocol/messages.js';
+import type { NodeCondition, ShardReport } from '../domain/cluster.js';
+import type { Logger } from '../shared/logger.js';
+import { planAdoption } from './adoption.js';
+import type { GpuHolder } from './gpu/emptiness.js';
+import { EXITED_SHARDS_MAX } from './limits.js';
+import { readMarker } from './marker.js';
+import type { ProcessTable } from './process-table.js';
+import { ShardRunner, type RunnerDeps } from './shard-runner.js';
+import type { AgentState, LoadedState, StateFile, StoredGpu } from './state-file.js';
+
+export interface ShardSetDeps {
+  readonly logger: Logger;
+  /** Mark of this agent, see marker.ts. */
+  readonly agent: string;
+  readonly processes: ProcessTable;
+  readonly stateFile: StateFile;
+  readonly loaded: LoadedState;
+  /** Devices to remember with the shards. */
+  readonly gpus: () => readonly StoredGpu[];
+  readonly changed: () => void;
+  /** The runners' needs; asked for late, because some of them need this set. */
+  readonly runner: () => Omit<RunnerDeps, 'persist' | 'changed'>;
+}
+
+/** Shards whose generation is remembered after they are gone. */
+const GENERATIONS_MAX = 1024;
+/** What is left of a lost record has no business running on. */
+const ORPHAN_GRACE_MS = 10_000;
+
+export class ShardSet {
+  private readonly runners = new Map<string, ShardRunner>();
+  private readonly generations: Map<string, number>;
+  private term: number;
+  private readonly notes: NodeCondition[] = [];
+
+  constructor(private readonly deps: ShardSetDeps) {
+    this.term = deps.loaded.state.highestTerm;
+    this.generations = new Map(deps.loaded.state.generations);
+  }
+
+  get highestTerm(): number {
+    return this.term;
+  }
+
+  /** Obeys this term from now on and no lower one. */
+  raiseTerm(term: number): void {
+    if (term <= this.term) return;
+    this.term = term;
+    this.persist();
+  }
+
+  /** Takes over what runs, stops what nobody knows; to be awaited before any command is taken. */
+  async recover(): Promise<void> {
+    const { loaded, logger, processes, agent } = this.deps;
+    const rebuild = loaded.movedAside !== undefined;
+    if (rebuild) {
+      logger.warn({ file: loaded.movedAside }, 'the state file could not be read and was moved aside');
+      this.note('StateFileRebuilt', 'the state file could not be read; engines were found by their markers');
+    }
+    const plan = planAdoption(agent, loaded.state.shards, processes, rebuild);
+    for (const { stored, identity } of plan.adopt) {
+      logger.info({ shard: stored.spec.shardId, pid: identity.pid }, 'engine of an earlier agent taken over');
+      this.add(ShardRunner.adopt(stored, identity, this.runnerDeps()));
+    }
+    for (const { stored, end } of plan.ended) this.add(ShardRunner.ended(stored, end, this.runnerDeps()));
+    await Promise.all(
+      plan.orphans.map(async (orphan) => {
+        logger.warn({ mark: orphan.mark, pids: orphan.pids }, 'orphan of an earlier agent is stopped');
+        const { survivors } = await this.deps.runner().supervisor.endOrphan(orphan, ORPHAN_GRACE_MS);
+        const left = survivors.length === 0 ? '' : `; ${survivors.join(', ')} could not be ended`;
+        this.note(
+          'OrphanStopped',
+          `processes ${orphan.pids.join(', ')} of ${orphan.mark} had no record${left}`,
+        );
+      }),
+    );
+    this.persist();
+  }
+
+  start(order: StartOrder): CommandResult {
+    const { commandId, command } = order;
+    const stale = this.staleTerm(order.term);
+    if (stale !== undefined) return refused(commandId, stale);
+    const { shardId, generation } = command;
+    const present = this.runners.get(shardId);
+    if (present?.spec.generation === generation) return { commandId, outcome: 'already' };
+    const highest = this.generations.get(shardId) ?? 0;
+    if (generation <= highest)
+      return refused(commandId, `generation ${generation} of ${shardId} is over, ${highest} was seen`);
+    // Ended ones say nothing new; a live one makes room first.
+    const after = present === undefined ? Promise.resolve() : present.stop(present.spec.stopGraceMs);
+    this.add(ShardRunner.start(command, this.runnerDeps(), after));
+    this.deps.changed();
+    return { commandId, outcome: 'accepted' };
+  }
+
+  stop(order: StopOrder): CommandResult {
+    const { commandId, shardId, generation } = order;
+    const stale = this.staleTerm(order.term);
+    if (stale !== undefined) return refused(commandId, stale);
+    const present = this.runners.get(shardId);
+    if (present !== undefined && present.spec.generation > generation)
+      return refused(commandId, `${shardId} runs generation ${present.spec.generation} by now`);
+    // A start of this generation that is still on its way must not come to life.
+    this.remember(shardId, generation);
+    if (present === undefined) {
+      this.persist();
+      return { commandId, outcome: 'already' };
+    }
+    if (present.hasEnded) {
+      this.runners.delete(shardId);
+      this.persist();
+      this.deps.changed();
+      return { commandId, outcome: 'already' };
+    }
+    void present.stop(order.graceMs);
+    return { commandId, outcome: 'accepted' };
+  }
+
+  /** Advisory: the shard will be stopped soon. */
+  drain(order: DrainOrder): CommandResult {
+    const stale = this.staleTerm(order.term);
+    if (stale !== undefined) return refused(order.commandId, stale);
+    const present = this.runners.get(order.shardId);
+    return { commandId: order.commandId, outcome: present === undefined ? 'already' : 'accepted' };
+  }
+
+  reports(): ShardReport[] {
+    return [...this.runners.values()].map((runner) => runner.report());
+  }
+
+  conditions(): readonly NodeCondition[] {
+    const { writeError } = this.deps.stateFile;
+    if (writeError === undefined) return this.notes;
+    return [
+      ...this.notes,
+      {
+        type: 'StateDirUnwritable',
+        reason: `the agent cannot write its state: ${writeError}`,
+        blocksPlacement: true,
+      },
+    ];
+  }
+
+  find(shardId: string): ShardRunner | undefined {
+    return this.runners.get(shardId);
+  }
+
+  /** Live shards other than one, with the devices they hold. */
+  holders(exceptShardId: string): GpuHolder[] {
+    return [...this.runners.values()]
+      .filter((runner) => !runner.hasEnded && runner.spec.shardId !== exceptShardId)
+      .map(({ spec }) => ({
+        shardId: spec.shardId,
+        gpuUuids: spec.gpuUuids,
+        ...(spec.gpuMemoryBytes === undefined ? {} : { memoryBytes: spec.gpuMemoryBytes }),
+      }));
+  }
+
+  /** A shard that loads the same source now. */
+  loaderOf(source: string, exceptShardId: string): string | undefined {
+    return [...this.runners.values()].find(
+      (runner) => runner.isLoading && runner.spec.source === source && runner.spec.shardId !== exceptShardId,
+    )?.spec.shardId;
+  }
+
+  /** True for processes of our engines. */
+  isOurs(pid: number): boolean {
+    const { processes, agent } = this.deps;
+    const groupId = processes.read(pid)?.groupId;
+    if (groupId !== undefined && [...this.runners.values()].some((runner) => runner.leaderPid === groupId))
+      return true;
+    return readMarker(agent, processes.environment(pid)) !== undefined;
+  }
+
+  /** Ports our shards were given: taken by us, not by somebody else. */
+  ports(): Set<number> {
+    return new Set(
+      [...this.runners.values()]
+        .filter((runner) => !runner.hasEnded)
+        .flatMap(({ spec }) => [spec.ports.http, spec.ports.rendezvous ?? spec.ports.http]),
+    );
+  }
+
+  /** Ends every engine of this node. */
+  async stopAll(): Promise<void> {
+    await Promise.all([...this.runners.values()].map((runner) => runner.stop(runner.spec.stopGraceMs)));
+  }
+
+  /** Leaves every engine running and stops watching. */
+  async leaveAll(): Promise<void> {
+    await Promise.all([...this.runners.values()].map((runner) => runner.leave()));
+  }
+
+  private add(runner: ShardRunner): void {
+    this.remember(runner.spec.shardId, runner.spec.generation);
+    // Delete first: a replaced shard counts as the newest.
+    this.runners.delete(runner.spec.shardId);
+    this.runners.set(runner.spec.shardId, runner);
+    const ended = [...this.runners.values()].filter((candidate) => candidate.hasEnded);
+    for (const old of ended.slice(0, Math.max(0, ended.length - EXITED_SHARDS_MAX)))
+      this.runners.delete(old.spec.shardId);
+  }
+
+  private runnerDeps(): RunnerDeps {
+    return { ...this.deps.runner(), persist: () => this.persist(), changed: () => this.deps.changed() };
+  }
+
+  private remember(shardId: string, generation: number): void {
+    const highest = Math.max(generation, this.generations.get(shardId) ?? 0);
+    this.generations.delete(shardId);
+    this.generations.set(shardId, highest);
+    for (const [oldest] of this.generations) {
+      if (this.generations.size <= GENERATIONS_MAX) break;
+      this.generations.delete(oldest);
+    }
+  }
+
+  private staleTerm(term: number): string | undefined {
+    if (term < this.term) return `term ${term} is over, this agent obeys ${this.term}`;
+    this.raiseTerm(term);
+    return undefined;
+  }
+
+  private persist(): boolean {
+    const { stateFile, logger } = this.deps;
+    const before = stateFile.writeError;
+    const state: AgentState = {
+      highestTerm: this.term,
+      generations: [...this.generations],
+      shards: [...this.runners.values()].map((runner) => runner.stored()),
+      gpus: this.deps.gpus(),
+    };
+    const saved = stateFile.save(state);
+    if (stateFile.writeError !== before) {
+      if (!saved) logger.error({ reason: stateFile.writeError }, 'the agent cannot write its state');
+      this.deps.changed();
+    }
+    return saved;
+  }
+
+  private note(type: string, reason: string): void {
+    this.notes.push({ type, reason, blocksPlacement: false });
+  }
+}
+
+function refused(commandId: string, message: string): CommandResult {
+  return { commandId, outcome: 'refused', message };
+}
