@@ -572,6 +572,8 @@ export interface ControlMemory {
   readonly replicas: ReadonlyMap<string, ReplicaMemory>;
   /** Commands sent and not yet seen to have worked, by `start:` or `stop:` and `shardKey`. */
   readonly commands: ReadonlyMap<string, CommandMemory>;
+  /** Since when a shard of ours without a record is seen, by `shardKey`. */
+  readonly orphans: ReadonlyMap<string, number>;
 }
 
 export interface NodeMemory {
@@ -587,12 +589,16 @@ export interface NodeMemory {
 
 export interface ReplicaMemory {
   readonly generation: number;
+  /** Since when this server knows the replica; bounds of moves are counted from here. */
+  readonly sinceMs: number;
   readonly readySinceMs?: number;
   readonly unhealthySinceMs?: number;
   /** Since when it is out of the router on its way to a stop. */
   readonly drainSinceMs?: number;
   /** Since when its place is decided and no agent has reported it. */
   readonly startSinceMs?: number;
+  /** Monotonic ms before which it is not placed again after a failure. */
+  readonly retryAtMs?: number;
   /** Codes of bounds already told. */
   readonly told: readonly string[];
 }
@@ -608,6 +614,7 @@ export const NO_MEMORY: ControlMemory = {
   nodes: new Map(),
   replicas: new Map(),
   commands: new Map(),
+  orphans: new Map(),
 };
 
 /** Everything reconcile may look at. */

@@ -1,0 +1,107 @@
+/**
+ * Who holds what: GPUs, their memory and ports, per node. Built once per pass from the records and the reports together,
+ * because each knows something the other does not: a record holds a place before any report shows it, a report shows a leftover
+ * whose record is gone. Written to as places are decided within the pass, so that two decisions never see the same hole.
+ */
+import type { GpuReport, ShardAssignment } from '../cluster.js';
+
+/** One holder of a device. */
+export interface GpuHolder {
+  readonly shardId: string;
+  /** Booked bytes; undefined = the whole device. */
+  readonly memoryBytes?: number;
+}
+
+/** Everything held on one node. */
+export interface NodeBookings {
+  readonly gpus: Map<string, GpuHolder[]>;
+  readonly ports: Set<number>;
+  /** Live shards per model, for anti-affinity and spreading. */
+  readonly models: Map<string, number>;
+  /** Live shards that use no GPU: CPU work has no size we know, so it is balanced by count. */
+  cpuShards: number;
+}
+
+const NOTHING: NodeBookings = { gpus: new Map(), ports: new Set(), models: new Map(), cpuShards: 0 };
+
+export class Bookings {
+  readonly #nodes = new Map<string, NodeBookings>();
+
+  /** What is held on a node; never to be written to by callers. */
+  on(nodeId: string): NodeBookings {
+    return this.#nodes.get(nodeId) ?? NOTHING;
+  }
+
+  /** Holds a shard's GPUs and ports. Booking the same shard on the same device twice is a no-op. */
+  book(
+    model: string,
+    shard: Pick<ShardAssignment, 'shardId' | 'nodeId' | 'gpuUuids' | 'gpuMemoryBytes' | 'ports'>,
+  ): void {
+    const node = this.#node(shard.nodeId);
+    for (const uuid of shard.gpuUuids) this.#bookGpu(node, uuid, shard);
+    if (shard.gpuUuids.length === 0) node.cpuShards += 1;
+    if (shard.ports.http > 0) node.ports.add(shard.ports.http);
+    if (shard.ports.rendezvous !== undefined) node.ports.add(shard.ports.rendezvous);
+    node.models.set(model, (node.models.get(model) ?? 0) + 1);
+  }
+
+  #bookGpu(
+    node: NodeBookings,
+    uuid: string,
+    shard: Pick<ShardAssignment, 'shardId' | 'gpuMemoryBytes'>,
+  ): void {
+    const holders = node.gpus.get(uuid) ?? [];
+    if (holders.some((holder) => holder.shardId === shard.shardId)) return;
+    const memory = shard.gpuMemoryBytes;
+    holders.push(
+      memory === undefined ? { shardId: shard.shardId } : { shardId: shard.shardId, memoryBytes: memory },
+    );
+    node.gpus.set(uuid, holders);
+  }
+
+  #node(nodeId: string): NodeBookings {
+    const known = this.#nodes.get(nodeId);
+    if (known !== undefined) return known;
+    const fresh: NodeBookings = { gpus: new Map(), ports: new Set(), models: new Map(), cpuShards: 0 };
+    this.#nodes.set(nodeId, fresh);
+    return fresh;
+  }
+}
+
+const NO_HOLDERS: readonly GpuHolder[] = [];
+
+/** Shards of ours that hold the device. */
+export function holdersOf(bookings: NodeBookings, uuid: string): readonly GpuHolder[] {
+  return bookings.gpus.get(uuid) ?? NO_HOLDERS;
+}
+
+/**
+ * Memory still free for a new shard, bytes; undefined while it cannot be known. Bookings count in full even while their engines
+ * have not yet taken the memory, and what is really used counts when it is more than was booked.
+ */
+export function freeMemoryBytes(gpu: GpuReport, holders: readonly GpuHolder[]): number | undefined {
+  const used = usedBytes(gpu);
+  if (gpu.memoryTotalBytes === undefined || used === undefined) return undefined;
+  let booked = 0;
+  for (const holder of holders) {
+    if (holder.memoryBytes === undefined) return 0;
+    booked += holder.memoryBytes;
+  }
+  const taken = Math.max(used, booked + foreignBytes(gpu));
+  return Math.max(0, gpu.memoryTotalBytes - taken);
+}
+
+/** A declared (static) device has nobody who could measure it: only bookings count there. */
+function usedBytes(gpu: GpuReport): number | undefined {
+  return gpu.memoryUsedBytes ?? (gpu.vendor === 'static' ? 0 : undefined);
+}
+
+/** Memory of processes that are none of ours. One of unknown size could be all that is in use, so it counts as that. */
+function foreignBytes(gpu: GpuReport): number {
+  let known = 0;
+  for (const process of gpu.foreign) {
+    if (process.memoryBytes === undefined) return gpu.memoryUsedBytes ?? 0;
+    known += process.memoryBytes;
+  }
+  return known;
+}

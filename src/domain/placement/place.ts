@@ -1,0 +1,337 @@
+/**
+ * Where one replica should stand. `place` decides, `explain` tells the same story with every reason in it; both run the same
+ * filters and scores over the same candidates, so one cannot say "fits" where the other does not place.
+ */
+import type {
+  GpuVerdict,
+  ModelSpec,
+  NodeVerdict,
+  PlacementExplanation,
+  Profile,
+  ProfileExplanation,
+  Reason,
+  ShardAssignment,
+} from '../cluster.js';
+import { nearestChange } from './counterfactual.js';
+import {
+  GPU_FILTERS,
+  type GpuCandidate,
+  gpuCandidate,
+  NODE_FILTERS,
+  type NodeCandidate,
+  passes,
+  reasonsOf,
+} from './filters.js';
+import { choosePorts } from './ports.js';
+import { counted, placementReason } from './reasons.js';
+import { chooseGpus, countDomains, type Place, type Scores, scorePlace, totalOf } from './scores.js';
+import type { PlacementQuery, PlacementWorld } from './world.js';
+
+/** A decided place: nothing is held yet. */
+export interface Placement {
+  readonly profile: Profile;
+  readonly shards: readonly ShardAssignment[];
+  readonly beat?: { readonly nodeId: string; readonly byScore: number };
+}
+
+/** A profile that failed this often for the replica on every node it fits gives way to the next one in order. */
+const DEMOTE_AFTER_FAILURES = 3;
+
+/** The best place for one replica, all of its shards or none; undefined when no profile fits. Deterministic. */
+export function place(world: PlacementWorld, query: PlacementQuery): Placement | undefined {
+  let demoted: Placement | undefined;
+  for (const profile of query.model.profiles) {
+    const ranked = rank(fittingPlaces(candidatesFor(world, query, profile)));
+    const placement = assign(world, query, profile, ranked);
+    if (placement === undefined) continue;
+    if (!isDemoted(world, query, placement)) return placement;
+    demoted ??= placement;
+  }
+  return demoted;
+}
+
+/** The whole story of a placement: every node and GPU once per profile, with all its reasons or its scores. */
+export function explain(world: PlacementWorld, query: PlacementQuery): PlacementExplanation {
+  const profiles = query.model.profiles.map((profile) => explainProfile(world, query, profile));
+  const chosen = place(world, query);
+  if (chosen !== undefined) {
+    const { profile, shards, beat } = chosen;
+    return {
+      model: query.model.name,
+      profiles,
+      chosen: { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) },
+    };
+  }
+  return {
+    model: query.model.name,
+    profiles,
+    counterfactual: nearestChange(query.model, profiles),
+    blocked: blockedReason(query.model, profiles),
+  };
+}
+
+function blockedReason(model: ModelSpec, profiles: readonly ProfileExplanation[]): Reason {
+  if (profiles.length === 0)
+    return placementReason('no_profiles', `${model.name} declares no profile, so nothing can run it`);
+  const nodes = profiles[0]?.nodes.length ?? 0;
+  return {
+    code: 'nothing_fits',
+    message: `no place for ${model.name}: ${counted(profiles.length, 'profile')} tried on ${counted(nodes, 'node')}`,
+    numbers: { profiles: profiles.length, nodes },
+  };
+}
+
+// ---------------------------------------------------------------- candidates
+
+function candidatesFor(
+  world: PlacementWorld,
+  query: PlacementQuery,
+  profile: Profile,
+): readonly NodeCandidate[] {
+  const { model } = query;
+  return world.nodes.map((node) => ({
+    world,
+    query,
+    model,
+    profile,
+    node,
+    bookings: world.bookings.on(node.id),
+  }));
+}
+
+/** A place with its scores, ready to be compared. */
+interface RankedPlace {
+  readonly place: Place;
+  readonly scores: Scores;
+  readonly total: number;
+}
+
+function fittingPlaces(candidates: readonly NodeCandidate[]): readonly RankedPlace[] {
+  const domains = countDomains(candidates);
+  const ranked: RankedPlace[] = [];
+  for (const candidate of candidates) {
+    if (!passes(NODE_FILTERS, candidate)) continue;
+    for (const found of placesOn(candidate)) ranked.push(score(found, domains));
+  }
+  return ranked;
+}
+
+function score(found: Place, domains: ReturnType<typeof countDomains>): RankedPlace {
+  const scores = scorePlace(found, domains);
+  return { place: found, scores, total: totalOf(scores, found.candidate.profile.gpus) };
+}
+
+/** One place per GPU type that has enough usable devices; one place without devices for CPU work. */
+function placesOn(candidate: NodeCandidate): readonly Place[] {
+  const { profile, node, bookings } = candidate;
+  if (profile.gpus === 0) return [{ candidate, gpus: [], leftOver: 0 }];
+  const places: Place[] = [];
+  for (const [, usable] of usableByType(candidate)) {
+    if (usable.length < profile.gpus) continue;
+    const gpus = chooseGpus(usable, profile.gpus, bookings);
+    places.push({ candidate, gpus, leftOver: leftOver(usable, gpus) });
+  }
+  return node.gpus.length === 0 ? [] : places;
+}
+
+function usableByType(candidate: NodeCandidate): ReadonlyMap<string, readonly GpuCandidate[]> {
+  const types = new Map<string, GpuCandidate[]>();
+  for (const gpu of candidate.node.gpus) {
+    const one = gpuCandidate(candidate, gpu);
+    if (!passes(GPU_FILTERS, one)) continue;
+    const list = types.get(gpu.type);
+    if (list === undefined) types.set(gpu.type, [one]);
+    else list.push(one);
+  }
+  return types;
+}
+
+/** What stays free: devices nobody holds count 1 each, partly held ones by their free share. */
+function leftOver(usable: readonly GpuCandidate[], chosen: readonly GpuCandidate[]): number {
+  let left = 0;
+  for (const one of usable) {
+    const total = one.gpu.memoryTotalBytes ?? 0;
+    const free = total === 0 ? 1 : (one.freeBytes ?? 0) / total;
+    const taken = !chosen.includes(one) ? 0 : total === 0 ? 1 : (one.neededBytes ?? total) / total;
+    left += Math.max(0, free - taken);
+  }
+  return left;
+}
+
+// ---------------------------------------------------------------- choice
+
+/** Best first; equal totals by node id and GPU type, so that the same input always gives the same answer. */
+function rank(places: readonly RankedPlace[]): readonly RankedPlace[] {
+  return places.toSorted((a, b) => b.total - a.total || compareText(tieKey(a), tieKey(b)));
+}
+
+function tieKey({ place: { candidate, gpus } }: RankedPlace): string {
+  return `${candidate.node.id}\n${gpus[0]?.gpu.type ?? ''}`;
+}
+
+function compareText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** Takes the best set of distinct nodes of one GPU type, and ports on them. */
+function assign(
+  world: PlacementWorld,
+  query: PlacementQuery,
+  profile: Profile,
+  ranked: readonly RankedPlace[],
+): Placement | undefined {
+  for (const group of gangs(ranked, profile.shards)) {
+    const sites = group.map(({ place: { candidate } }) => candidate);
+    const ports = choosePorts(sites, world.portRange, query.replicaId, query.generation);
+    if (ports === undefined) continue;
+    const shards = group.map(({ place: { candidate, gpus } }, rankNumber): ShardAssignment => {
+      const memory = profile.gpuMemoryBytes === undefined ? undefined : gpus[0]?.neededBytes;
+      return {
+        shardId: `${query.replicaId}.${rankNumber}`,
+        rank: rankNumber,
+        nodeId: candidate.node.id,
+        gpuUuids: gpus.map(({ gpu }) => gpu.uuid),
+        ...(memory === undefined ? {} : { gpuMemoryBytes: memory }),
+        ports: ports[rankNumber] ?? { http: 0 },
+      };
+    });
+    const beat = runnerUp(ranked, group);
+    return { profile, shards, ...(beat === undefined ? {} : { beat }) };
+  }
+  return undefined;
+}
+
+/** Possible gangs, best first: for each GPU type its best `size` nodes. A single shard is a gang of one. */
+function gangs(ranked: readonly RankedPlace[], size: number): readonly (readonly RankedPlace[])[] {
+  const byType = new Map<string, RankedPlace[]>();
+  for (const one of ranked) {
+    const type = one.place.gpus[0]?.gpu.type ?? '';
+    const group = byType.get(type) ?? [];
+    if (group.length < size && !group.some(({ place: p }) => p.candidate.node === one.place.candidate.node))
+      group.push(one);
+    byType.set(type, group);
+  }
+  const whole = [...byType.values()].filter((group) => group.length === size);
+  return whole.toSorted((a, b) => gangTotal(b) - gangTotal(a));
+}
+
+function gangTotal(group: readonly RankedPlace[]): number {
+  return group.reduce((sum, one) => sum + one.total, 0);
+}
+
+function runnerUp(
+  ranked: readonly RankedPlace[],
+  group: readonly RankedPlace[],
+): { readonly nodeId: string; readonly byScore: number } | undefined {
+  const nodes = new Set(group.map((one) => one.place.candidate.node.id));
+  const next = ranked.find((one) => !nodes.has(one.place.candidate.node.id));
+  const last = group.at(-1);
+  if (next === undefined || last === undefined) return undefined;
+  return { nodeId: next.place.candidate.node.id, byScore: last.total - next.total };
+}
+
+function isDemoted(world: PlacementWorld, query: PlacementQuery, placement: Placement): boolean {
+  return placement.shards.some(({ nodeId }) =>
+    world.failures
+      .of(query.replicaId, nodeId)
+      .some(
+        (record) =>
+          record.profile === placement.profile.name &&
+          !record.permanent &&
+          record.failures >= DEMOTE_AFTER_FAILURES,
+      ),
+  );
+}
+
+// ---------------------------------------------------------------- explanation
+
+function explainProfile(world: PlacementWorld, query: PlacementQuery, profile: Profile): ProfileExplanation {
+  const candidates = candidatesFor(world, query, profile);
+  const domains = countDomains(candidates);
+  const nodes = [
+    ...candidates.map((candidate) => explainNode(candidate, domains)),
+    ...unknownPins(world, query.model),
+  ];
+  const fitting = nodes.filter((node) => node.fits).length;
+  const placement = assign(world, query, profile, rank(fittingPlaces(candidates)));
+  const reasons: Reason[] = [];
+  if (nodes.length === 0) reasons.push(placementReason('no_nodes', 'no node is known'));
+  if (placement === undefined && profile.shards > 1 && nodes.length > 0)
+    reasons.push(
+      placementReason(
+        'gang_too_few_nodes',
+        `needs ${profile.shards} nodes with ${profile.gpus} GPUs of one type and common ports each at the same time; ${fitting} fit`,
+        { needed: profile.shards, fitting },
+      ),
+    );
+  return { profile: profile.name, fits: placement !== undefined, nodes, reasons };
+}
+
+function explainNode(candidate: NodeCandidate, domains: ReturnType<typeof countDomains>): NodeVerdict {
+  const { node, profile } = candidate;
+  const reasons = [...reasonsOf(NODE_FILTERS, candidate)];
+  const gpus = node.gpus.map((gpu) => explainGpu(gpuCandidate(candidate, gpu)));
+  const places = rank(placesOn(candidate).map((found) => score(found, domains)));
+  if (places.length === 0) reasons.push(tooFewGpus(profile, gpus));
+  const best = places[0];
+  if (reasons.length > 0 || best === undefined) return { nodeId: node.id, fits: false, reasons, gpus };
+  return { nodeId: node.id, fits: true, reasons, scores: best.scores, total: best.total, gpus };
+}
+
+function tooFewGpus(profile: Profile, gpus: readonly GpuVerdict[]): Reason {
+  const usable = new Map<string, number>();
+  for (const gpu of gpus) if (gpu.fits) usable.set(gpu.type, (usable.get(gpu.type) ?? 0) + 1);
+  const free = Math.max(0, ...usable.values());
+  const types = [...usable].map(([type, count]) => `${count} ${type}`).join(', ');
+  const message =
+    gpus.length === 0
+      ? `needs ${profile.gpus} GPUs, has none`
+      : `needs ${profile.gpus} GPUs of one type, ${types || 'none'} usable of ${gpus.length}`;
+  return placementReason('gpus_too_few', message, { needed: profile.gpus, free, present: gpus.length });
+}
+
+function explainGpu(candidate: GpuCandidate): GpuVerdict {
+  const { gpu, holders, neededBytes, freeBytes } = candidate;
+  const reasons = reasonsOf(GPU_FILTERS, candidate);
+  return {
+    uuid: gpu.uuid,
+    type: gpu.type,
+    fits: reasons.length === 0,
+    reasons,
+    ...(freeBytes === undefined ? {} : { memoryFreeBytes: freeBytes }),
+    ...(neededBytes === undefined ? {} : { memoryNeededBytes: neededBytes }),
+    heldBy: holders.map(({ shardId }) => shardId),
+  };
+}
+
+/** A model pinned to a node nobody has heard of: that node is listed too, or the explanation would not name the cause. */
+function unknownPins(world: PlacementWorld, model: ModelSpec): readonly NodeVerdict[] {
+  const pinned = model.placement.nodeSelector['node'];
+  if (
+    pinned === undefined ||
+    world.nodes.some(({ id, labels }) => id === pinned || labels['node'] === pinned)
+  )
+    return [];
+  const reason = placementReason('node_unknown', `pinned to ${pinned}, which no agent has registered`);
+  return [{ nodeId: pinned, fits: false, reasons: [reason], gpus: [] }];
+}
+
+/** Nodes kept in a stored explanation; the whole one is made again on demand. */
+const STORED_NODES_MAX = 16;
+
+/** A stored copy of a large cluster's explanation: the chosen nodes, then the best, then the first of the rest. */
+export function compactExplanation(explanation: PlacementExplanation): PlacementExplanation {
+  const chosen = new Set(explanation.chosen?.shards.map(({ nodeId }) => nodeId));
+  const largest = Math.max(0, ...explanation.profiles.map(({ nodes }) => nodes.length));
+  if (largest <= STORED_NODES_MAX) return explanation;
+  const profiles = explanation.profiles.map((profile) => ({
+    ...profile,
+    nodes: profile.nodes
+      .toSorted(
+        (a, b) =>
+          Number(chosen.has(b.nodeId)) - Number(chosen.has(a.nodeId)) || (b.total ?? 0) - (a.total ?? 0),
+      )
+      .slice(0, STORED_NODES_MAX),
+  }));
+  return { ...explanation, profiles, omittedNodes: largest - STORED_NODES_MAX };
+}

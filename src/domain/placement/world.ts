@@ -1,0 +1,110 @@
+/** What placement looks at: the nodes as judged in this pass, what is held, what failed where, and what was learned. */
+import { specDigest } from '../catalog/spec-digest.js';
+import type { BackoffRecord, LearnedFact, ModelSpec, NodeView, Profile } from '../cluster.js';
+import type { Bookings } from './bookings.js';
+
+export interface PlacementWorld {
+  readonly nodes: readonly NodeView[];
+  /** Written to by whoever carries out a decision; placement itself only reads it. */
+  readonly bookings: Bookings;
+  readonly failures: Failures;
+  readonly learned: Learned;
+  /** First and last port for shards, both included. */
+  readonly portRange: readonly [number, number];
+  /** Wall time, ms, for back-offs that must outlive a restart. */
+  readonly nowWallMs: number;
+}
+
+/** What is to be placed. */
+export interface PlacementQuery {
+  readonly model: ModelSpec;
+  /** The replica, when it exists already: its failures count against the nodes they happened on. */
+  readonly replicaId: string;
+  /** Generation the start will have. */
+  readonly generation: number;
+}
+
+/** Failures by where they matter. */
+export class Failures {
+  readonly #byReplicaNode = new Map<string, BackoffRecord[]>();
+  readonly #parked = new Map<string, BackoffRecord>();
+
+  constructor(records: Iterable<BackoffRecord>) {
+    for (const record of records) this.add(record);
+  }
+
+  add(record: BackoffRecord): void {
+    if (record.permanent) this.#parked.set(parkKey(record.model, record.profile, record.nodeId), record);
+    const key = `${record.replicaId}/${record.nodeId}`;
+    const list = this.#byReplicaNode.get(key);
+    if (list === undefined) this.#byReplicaNode.set(key, [record]);
+    else list.push(record);
+  }
+
+  /** Failures of one replica on one node, permanent ones included. */
+  of(replicaId: string, nodeId: string): readonly BackoffRecord[] {
+    return this.#byReplicaNode.get(`${replicaId}/${nodeId}`) ?? NONE;
+  }
+
+  /** The permanent failure that keeps a profile off a node, unless the profile has changed since. */
+  parked(model: ModelSpec, profile: Profile, nodeId: string): BackoffRecord | undefined {
+    const record = this.#parked.get(parkKey(model.name, profile.name, nodeId));
+    // The digest is only computed when there is something to compare it with: parks are rare, candidates are many.
+    return record !== undefined && record.specDigest === specDigest(model, profile) ? record : undefined;
+  }
+}
+
+const NONE: readonly BackoffRecord[] = [];
+
+function parkKey(model: string, profile: string, nodeId: string): string {
+  return JSON.stringify([model, profile, nodeId]);
+}
+
+/** Facts measured from real starts, by (model, profile, GPU type). */
+export class Learned {
+  readonly #facts = new Map<string, LearnedFact>();
+
+  constructor(facts: Iterable<LearnedFact>) {
+    for (const fact of facts) this.put(fact);
+  }
+
+  put(fact: LearnedFact): void {
+    this.#facts.set(learnedKey(fact.model, fact.profile, fact.gpuType), fact);
+  }
+
+  of(model: string, profile: string, gpuType: string): LearnedFact | undefined {
+    return this.#facts.size === 0 ? undefined : this.#facts.get(learnedKey(model, profile, gpuType));
+  }
+}
+
+/** Store key of a learned fact. */
+export function learnedKey(model: string, profile: string, gpuType: string): string {
+  return JSON.stringify([model, profile, gpuType]);
+}
+
+/** Labels a selector may name besides the agent's own: the node's id and its host name. */
+export function labelOf(node: NodeView, key: string): string | undefined {
+  return node.labels[key] ?? (key === 'node' ? node.id : key === 'hostname' ? node.hostname : undefined);
+}
+
+/** Glob match as used for GPU types: `*` any run, `?` one character, case ignored. A pattern with `/` is `vendor/type`. */
+export function matchesGlob(pattern: string, text: string): boolean {
+  return globRegExp(pattern).test(text);
+}
+
+const globs = new Map<string, RegExp>();
+/** Patterns come from the catalog, so they are few; the limit only guards against a leak through endless reloads. */
+const GLOBS_MAX = 1_000;
+
+function globRegExp(pattern: string): RegExp {
+  const known = globs.get(pattern);
+  if (known !== undefined) return known;
+  if (globs.size >= GLOBS_MAX) globs.clear();
+  const source = pattern
+    .replace(/[.+^${}()|[\]\\]/g, '\\$&')
+    .replace(/\*+/g, '.*')
+    .replace(/\?/g, '.');
+  const compiled = new RegExp(`^${source}$`, 'i');
+  globs.set(pattern, compiled);
+  return compiled;
+}

@@ -1,0 +1,425 @@
+/**
+ * A second pair of eyes on every plan before it is carried out. It shares no code with the decisions and knows nothing of why; it
+ * only holds the plan against what must never happen. A plan with a violation is refused and alarmed, and the cluster stays as
+ * it is, which is nearly always safe.
+ */
+import {
+  type Action,
+  type ModelSpec,
+  type NodeView,
+  type Plan,
+  replicaKey,
+  type ReplicaRecord,
+  shardKey,
+  type ShardReport,
+  type Snapshot,
+} from '../cluster.js';
+
+export const VIOLATIONS = [
+  'wrong_term',
+  'plan_not_next',
+  'gpu_double_booked',
+  'gpu_memory_overbooked',
+  'port_double_booked',
+  'place_blocked',
+  'gpu_unfit',
+  'gang_incomplete',
+  'start_without_record',
+  'start_while_older_runs',
+  'published_not_ready',
+  'published_twice',
+  'stop_while_published',
+  'stop_with_inflight',
+  'generation_went_back',
+  'below_desired',
+  'deleted_while_running',
+] as const;
+export type ViolationCode = (typeof VIOLATIONS)[number];
+
+export interface Violation {
+  readonly code: ViolationCode;
+  readonly subject: string;
+  readonly message: string;
+}
+
+/** Everything that is wrong with the plan; empty for a sound one. */
+export function checkPlan(snapshot: Snapshot, plan: Plan): readonly Violation[] {
+  const after = new After(snapshot, plan);
+  return [
+    ...checkNumbers(snapshot, plan),
+    ...checkHoldings(after),
+    ...checkPlaces(after),
+    ...checkStarts(after),
+    ...checkPublished(after),
+    ...checkStops(after),
+    ...checkRecords(after),
+  ];
+}
+
+/** The world as the plan leaves it. */
+class After {
+  readonly nodes: ReadonlyMap<string, NodeView>;
+  readonly before: ReadonlyMap<string, ReplicaRecord>;
+  readonly records: ReadonlyMap<string, ReplicaRecord>;
+  readonly models: ReadonlyMap<string, ModelSpec>;
+
+  constructor(
+    readonly snapshot: Snapshot,
+    readonly plan: Plan,
+  ) {
+    const liveness = new Map(actionsOf(plan, 'setNodeLiveness').map((one) => [one.nodeId, one.liveness]));
+    this.nodes = new Map(
+      snapshot.nodes.map((node) => [node.id, { ...node, liveness: liveness.get(node.id) ?? node.liveness }]),
+    );
+    this.before = new Map(snapshot.replicas.map((record) => [record.id, record]));
+    this.models = new Map(snapshot.models.map((model) => [model.name, model]));
+    const records = new Map(this.before);
+    for (const action of plan.actions) {
+      if (action.kind === 'createReplica' || action.kind === 'updateReplica')
+        records.set(action.record.id, action.record);
+      if (action.kind === 'deleteReplica') records.delete(action.replicaId);
+    }
+    this.records = records;
+  }
+
+  report(nodeId: string, shardId: string, generation: number): ShardReport | undefined {
+    const node = this.nodes.get(nodeId);
+    return node?.shards.find((one) => one.shardId === shardId && one.generation === generation);
+  }
+
+  /** The agent's present word that the shard does not run; silence is not such a word. */
+  isGone(nodeId: string, shardId: string, generation: number): boolean {
+    const node = this.nodes.get(nodeId);
+    if (node === undefined) return true;
+    if (!talks(node)) return false;
+    const report = this.report(nodeId, shardId, generation);
+    if (report !== undefined) return report.phase === 'exited';
+    return !node.unsettled.includes(shardKey(shardId, generation));
+  }
+}
+
+function talks(node: NodeView): boolean {
+  return node.reported && (node.liveness === 'connected' || node.liveness === 'flapping');
+}
+
+function actionsOf<Kind extends Action['kind']>(
+  plan: Plan,
+  kind: Kind,
+): readonly Extract<Action, { kind: Kind }>[] {
+  return plan.actions.filter((action): action is Extract<Action, { kind: Kind }> => action.kind === kind);
+}
+
+// ---------------------------------------------------------------- numbers
+
+function checkNumbers(snapshot: Snapshot, plan: Plan): readonly Violation[] {
+  const found: Violation[] = [];
+  if (plan.term !== snapshot.term)
+    found.push({
+      code: 'wrong_term',
+      subject: 'plan',
+      message: `term ${plan.term}, ours is ${snapshot.term}`,
+    });
+  if (plan.number <= snapshot.planNumber)
+    found.push({
+      code: 'plan_not_next',
+      subject: 'plan',
+      message: `number ${plan.number} after ${snapshot.planNumber}`,
+    });
+  return found;
+}
+
+// ---------------------------------------------------------------- GPUs and ports
+
+interface Holding {
+  readonly shard: string;
+  readonly memoryBytes: number | undefined;
+}
+
+function checkHoldings(after: After): readonly Violation[] {
+  const gpus = new Map<string, Holding[]>();
+  const ports = new Map<string, string>();
+  const found: Violation[] = [];
+  const hold = (nodeId: string, shard: string, uuids: readonly string[], memoryBytes: number | undefined) => {
+    for (const uuid of uuids) {
+      const key = `${nodeId}/${uuid}`;
+      const list = gpus.get(key);
+      if (list === undefined) gpus.set(key, [{ shard, memoryBytes }]);
+      else list.push({ shard, memoryBytes });
+    }
+  };
+  const holdPort = (nodeId: string, shard: string, port: number | undefined) => {
+    if (port === undefined || port === 0) return;
+    const key = `${nodeId}:${port}`;
+    const other = ports.get(key);
+    if (other !== undefined && other !== shard)
+      found.push({ code: 'port_double_booked', subject: key, message: `${other} and ${shard}` });
+    ports.set(key, shard);
+  };
+  for (const record of after.records.values()) {
+    for (const shard of record.shards) {
+      const ended = record.intent !== 'run' || endedBefore(after, record);
+      if (ended && after.isGone(shard.nodeId, shard.shardId, record.generation)) continue;
+      const name = shardKey(shard.shardId, record.generation);
+      hold(shard.nodeId, name, shard.gpuUuids, shard.gpuMemoryBytes);
+      holdPort(shard.nodeId, name, shard.ports.http);
+      holdPort(shard.nodeId, name, shard.ports.rendezvous);
+    }
+  }
+  for (const node of after.nodes.values()) {
+    for (const report of node.shards) {
+      if (report.phase === 'exited') continue;
+      const record = after.records.get(report.replicaId);
+      const own = record?.shards.some(
+        (shard) =>
+          shard.nodeId === node.id &&
+          shard.shardId === report.shardId &&
+          record.generation === report.generation,
+      );
+      if (own === true) continue;
+      const name = shardKey(report.shardId, report.generation);
+      hold(node.id, name, report.gpuUuids, undefined);
+      holdPort(node.id, name, report.ports.http);
+      holdPort(node.id, name, report.ports.rendezvous);
+    }
+  }
+  for (const [key, holdings] of gpus) found.push(...checkGpu(after, key, holdings));
+  return found;
+}
+
+/** A generation whose failure is on record is never started again. */
+function endedBefore(after: After, record: ReplicaRecord): boolean {
+  const counted = actionsOf(after.plan, 'putBackoff').map((action) => action.record);
+  return [...after.snapshot.backoffs, ...counted].some(
+    (one) => one.replicaId === record.id && one.generation === record.generation,
+  );
+}
+
+function checkGpu(after: After, key: string, holdings: readonly Holding[]): readonly Violation[] {
+  if (holdings.length < 2) return [];
+  const names = holdings.map(({ shard }) => shard).join(', ');
+  if (holdings.some(({ memoryBytes }) => memoryBytes === undefined))
+    return [{ code: 'gpu_double_booked', subject: key, message: names }];
+  const [nodeId = '', ...uuid] = key.split('/');
+  const gpu = after.nodes.get(nodeId)?.gpus.find((one) => one.uuid === uuid.join('/'));
+  const booked = holdings.reduce((sum, { memoryBytes }) => sum + (memoryBytes ?? 0), 0);
+  if (gpu?.memoryTotalBytes === undefined || booked <= gpu.memoryTotalBytes) return [];
+  const message = `${booked} of ${gpu.memoryTotalBytes} bytes by ${names}`;
+  return [{ code: 'gpu_memory_overbooked', subject: key, message }];
+}
+
+// ---------------------------------------------------------------- places
+
+/** Records that got a place in this plan. */
+function newlyPlaced(after: After): readonly ReplicaRecord[] {
+  return [...after.records.values()].filter((record) => {
+    const before = after.before.get(record.id);
+    return (
+      record.shards.length > 0 &&
+      record.startedWallMs === undefined &&
+      before?.generation !== record.generation
+    );
+  });
+}
+
+function checkPlaces(after: After): readonly Violation[] {
+  return newlyPlaced(after).flatMap((record) => {
+    const nodes = record.shards.map(({ nodeId }) => nodeId);
+    const profile = after.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
+    const found = record.shards.flatMap((shard) => checkPlace(after, record, shard, profile?.gpus));
+    const whole = profile !== undefined && new Set(nodes).size === profile.shards;
+    if (!whole) {
+      const message = `${new Set(nodes).size} nodes for ${profile?.shards ?? 'no'} shards`;
+      found.push({ code: 'gang_incomplete', subject: record.id, message });
+    }
+    return found;
+  });
+}
+
+function checkPlace(
+  after: After,
+  record: ReplicaRecord,
+  shard: ReplicaRecord['shards'][number],
+  gpus: number | undefined,
+): Violation[] {
+  const subject = `${record.id} on ${shard.nodeId}`;
+  const node = after.nodes.get(shard.nodeId);
+  const blocked = node === undefined ? 'unknown node' : blockedWhy(node);
+  const found: Violation[] = [];
+  if (blocked !== undefined) found.push({ code: 'place_blocked', subject, message: blocked });
+  if (gpus !== undefined && shard.gpuUuids.length !== gpus)
+    found.push({ code: 'gpu_unfit', subject, message: `${shard.gpuUuids.length} GPUs instead of ${gpus}` });
+  const devices = shard.gpuUuids.map((uuid) => node?.gpus.find((gpu) => gpu.uuid === uuid));
+  for (const [index, gpu] of devices.entries()) {
+    const uuid = shard.gpuUuids[index] ?? '';
+    if (gpu?.health.state !== 'healthy')
+      found.push({
+        code: 'gpu_unfit',
+        subject,
+        message: `${uuid} is ${gpu?.health.state ?? 'not reported'}`,
+      });
+    else if (node?.intent.gpuUuid === uuid && node.intent.target !== 'schedulable')
+      found.push({ code: 'gpu_unfit', subject, message: `${uuid} is ${node.intent.target}` });
+  }
+  if (new Set(devices.map((gpu) => gpu?.type)).size > 1)
+    found.push({ code: 'gpu_unfit', subject, message: 'GPUs of several types' });
+  return found;
+}
+
+function blockedWhy(node: NodeView): string | undefined {
+  if (node.liveness !== 'connected') return node.liveness;
+  if (!node.reported) return 'not reported';
+  if (node.intent.target !== 'schedulable' && node.intent.gpuUuid === undefined) return node.intent.target;
+  return node.conditions.find((condition) => condition.blocksPlacement)?.type;
+}
+
+// ---------------------------------------------------------------- commands
+
+function checkStarts(after: After): readonly Violation[] {
+  const starts = actionsOf(after.plan, 'startShard').map(({ command }) => command);
+  return starts.flatMap((command) => {
+    const found: Violation[] = [];
+    const subject = shardKey(command.shardId, command.generation);
+    const record = after.records.get(command.replicaId);
+    const named = record?.shards.some(
+      (shard) => shard.shardId === command.shardId && shard.nodeId === command.nodeId,
+    );
+    if (record === undefined || !named || record.generation !== command.generation || record.intent !== 'run')
+      found.push({ code: 'start_without_record', subject, message: 'no record wants this start' });
+    const older = [...after.nodes.values()].flatMap((node) =>
+      node.shards
+        .filter((report) => report.replicaId === command.replicaId && report.phase !== 'exited')
+        .filter((report) => report.generation < command.generation && node.id === command.nodeId)
+        .map((report) => shardKey(report.shardId, report.generation)),
+    );
+    if (older.length > 0) found.push({ code: 'start_while_older_runs', subject, message: older.join(', ') });
+    const commanded = new Set(
+      starts.filter((other) => other.replicaId === command.replicaId).map(({ shardId }) => shardId),
+    );
+    const missing = (record?.shards ?? []).filter(
+      (shard) =>
+        !commanded.has(shard.shardId) &&
+        after.report(shard.nodeId, shard.shardId, command.generation) === undefined &&
+        !after.snapshot.memory.commands.has(`start:${shardKey(shard.shardId, command.generation)}`),
+    );
+    if (missing.length > 0)
+      found.push({
+        code: 'gang_incomplete',
+        subject,
+        message: `started without ${missing.map(({ shardId }) => shardId).join(', ')}`,
+      });
+    return found;
+  });
+}
+
+function checkPublished(after: After): readonly Violation[] {
+  const found: Violation[] = [];
+  const seen = new Set<string>();
+  const addresses = new Map<string, string>();
+  for (const one of after.plan.published) {
+    const subject = replicaKey(one.replicaId, one.generation);
+    if (seen.has(one.replicaId))
+      found.push({ code: 'published_twice', subject, message: 'the replica is published twice' });
+    seen.add(one.replicaId);
+    const address = `${one.nodeId}:${one.port}`;
+    const other = addresses.get(address);
+    if (other !== undefined)
+      found.push({ code: 'published_twice', subject, message: `${address} is also ${other}` });
+    addresses.set(address, subject);
+    const why = notReadyWhy(after, one.replicaId, one.generation);
+    if (why !== undefined) found.push({ code: 'published_not_ready', subject, message: why });
+  }
+  return found;
+}
+
+function notReadyWhy(after: After, replicaId: string, generation: number): string | undefined {
+  const record = after.records.get(replicaId);
+  if (record === undefined) return 'no record';
+  if (record.generation !== generation)
+    return `generation ${generation}, the record is at ${record.generation}`;
+  if (record.intent !== 'run') return `intent is ${record.intent}`;
+  for (const shard of record.shards) {
+    const node = after.nodes.get(shard.nodeId);
+    if (node === undefined || node.liveness === 'lost') return `${shard.nodeId} is gone`;
+    const report = after.report(shard.nodeId, shard.shardId, generation);
+    if (talks(node) && report === undefined) return `${shard.shardId} is not reported`;
+    if (report !== undefined && ['exited', 'stopping', 'unhealthy'].includes(report.phase))
+      return `${shard.shardId} is ${report.phase}`;
+    if (shard.rank === 0 && talks(node) && report?.phase !== 'ready')
+      return `rank 0 is ${report?.phase ?? 'not reported'}`;
+    if (!talks(node) && record.readyWallMs === undefined)
+      return `${shard.nodeId} is silent and it was not Ready`;
+  }
+  return undefined;
+}
+
+function checkStops(after: After): readonly Violation[] {
+  const published = new Set(after.plan.published.map((one) => replicaKey(one.replicaId, one.generation)));
+  const aborted = new Set(
+    actionsOf(after.plan, 'abortInflight').map((one) => replicaKey(one.replicaId, one.generation)),
+  );
+  return actionsOf(after.plan, 'stopShard').flatMap(({ command }) => {
+    const key = replicaKey(command.replicaId, command.generation);
+    const subject = shardKey(command.shardId, command.generation);
+    const found: Violation[] = [];
+    if (published.has(key)) found.push({ code: 'stop_while_published', subject, message: 'still published' });
+    const inflight = after.snapshot.inflight.get(key) ?? 0;
+    const known = after.before.get(command.replicaId)?.generation === command.generation;
+    if (known && inflight > 0 && !aborted.has(key))
+      found.push({ code: 'stop_with_inflight', subject, message: `${inflight} requests in flight` });
+    return found;
+  });
+}
+
+// ---------------------------------------------------------------- records
+
+function checkRecords(after: After): readonly Violation[] {
+  const found: Violation[] = [];
+  for (const [id, before] of after.before) {
+    const now = after.records.get(id);
+    if (now !== undefined && now.generation < before.generation)
+      found.push({
+        code: 'generation_went_back',
+        subject: id,
+        message: `${before.generation} to ${now.generation}`,
+      });
+    if (now !== undefined) continue;
+    const running = before.shards.filter(
+      (shard) => !after.isGone(shard.nodeId, shard.shardId, before.generation),
+    );
+    if (running.length > 0)
+      found.push({
+        code: 'deleted_while_running',
+        subject: id,
+        message: running.map(({ shardId }) => shardId).join(', '),
+      });
+  }
+  for (const model of after.models.values()) found.push(...checkDesired(after, model));
+  return found;
+}
+
+/** Reasons that may take a model below what it wants: somebody allowed it, or what is taken did not serve. */
+const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'yields', 'node_lost', 'node_removed']);
+
+/** Our own moves never take a serving copy away while that leaves fewer than wanted and another could have gone. */
+function checkDesired(after: After, model: ModelSpec): readonly Violation[] {
+  const records = [...after.records.values()].filter((record) => record.model === model.name);
+  const serving = records.filter(
+    (record) => record.intent === 'run' && record.readyWallMs !== undefined,
+  ).length;
+  const taken = records.filter((record) => {
+    const before = after.before.get(record.id);
+    return (
+      before?.intent === 'run' &&
+      before.readyWallMs !== undefined &&
+      record.intent === 'drain' &&
+      !ALLOWED_BELOW.has(record.intentReason.code) &&
+      // A move that was made by surge takes nothing away, whatever became of the model's other copies meanwhile.
+      !records.some(
+        (one) => one.replaces === record.id && one.intent === 'run' && one.readyWallMs !== undefined,
+      )
+    );
+  });
+  if (taken.length === 0 || serving >= model.replicas) return [];
+  const message = `${taken.map(({ id }) => id).join(', ')} leaves with ${serving} of ${model.replicas} serving`;
+  return [{ code: 'below_desired', subject: model.name, message }];
+}

@@ -1,0 +1,200 @@
+/**
+ * Rolling moves, for drains, bad GPUs and changed profiles alike: the new copy is placed first, must be Ready and steady, only
+ * then does the old one leave the router, lets its requests end and stops. Never the other way round unless an operator allowed it,
+ * never silently stuck.
+ */
+import type { ModelSpec, NodeView, Reason, ReplicaRecord } from '../cluster.js';
+import { place } from '../placement/place.js';
+import { duration } from '../placement/reasons.js';
+import { leaveReason } from './leave.js';
+import { loadP95Ms } from './learn.js';
+import type { Pass } from './pass.js';
+import { putPlaced } from './places.js';
+import { because } from './reasons.js';
+import { byPriority, leave, pendingRecord, type Unit, units } from './scale.js';
+
+/** Takes every replica that must leave one step further. */
+export function moveReplicas(pass: Pass): void {
+  if (pass.settling || pass.braking) return;
+  let loading = countLoadingMoves(pass);
+  for (const model of byPriority(pass.snapshot.models)) {
+    let moving = units(pass, model.name).filter(({ replacement }) => replacement !== undefined).length;
+    for (const unit of units(pass, model.name)) {
+      const reason = leaveReason(pass, unit.record);
+      if (reason === undefined) continue;
+      if (!pass.observed(unit.record).ready) {
+        moveUnready(pass, unit, reason);
+        continue;
+      }
+      if (unit.replacement !== undefined) {
+        if (handOver(pass, unit, reason)) moving -= 1;
+        continue;
+      }
+      const step = beginMove(pass, model, unit.record, reason, moving, loading);
+      if (step === 'started') [moving, loading] = [moving + 1, loading + 1];
+    }
+  }
+}
+
+/** What does not serve loses nothing by stopping first. A silent one is left alone: it may serve. */
+function moveUnready(pass: Pass, { record }: Unit, reason: Reason): void {
+  const seen = pass.observed(record);
+  if (seen.silent || seen.failure !== undefined) return;
+  if (record.readyWallMs === undefined) leave(pass, record, reason);
+}
+
+/** The old copy goes once the new one has been Ready for a while. True when it went. */
+function handOver(pass: Pass, { record, replacement }: Unit, reason: Reason): boolean {
+  if (replacement === undefined) return false;
+  const readySinceMs = pass.memoryOf(replacement).readySinceMs;
+  const steadyMs = readySinceMs === undefined ? 0 : pass.nowMs - readySinceMs;
+  if (pass.observed(replacement).ready && readySinceMs !== undefined && steadyMs >= pass.policy.steadyMs) {
+    leave(pass, record, because('replaced', `${reason.message}; ${replacement.id} is Ready and steady`));
+    return true;
+  }
+  if (drainOver(pass, record)) return forceOut(pass, record);
+  const waitedMs = pass.nowMs - pass.memoryOf(replacement).sinceMs;
+  const boundMs = replacementBoundMs(pass, replacement);
+  if (waitedMs >= boundMs) {
+    const message = `${replacement.id} is not Ready after ${duration(waitedMs)}, bound ${duration(boundMs)}; ${record.id} goes on serving`;
+    const overdue = because('replacement_overdue', message, { waitedMs, boundMs });
+    pass.tellOnce(replacement, overdue);
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: overdue });
+  } else {
+    const waits = because('waits_for_replacement', `${replacement.id} must be Ready and steady first`, {
+      steadyMs,
+      leftMs: boundMs - waitedMs,
+    });
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: waits });
+  }
+  return false;
+}
+
+/** Time a replacement may take: twice the learned p95 of its load, at least the floor. */
+export function replacementBoundMs(pass: Pass, replacement: ReplicaRecord): number {
+  const facts = [...pass.nodes.values()]
+    .filter((node) => replacement.shards.some(({ nodeId }) => nodeId === node.id))
+    .flatMap((node) =>
+      node.gpus.map(({ type }) => pass.learned.of(replacement.model, replacement.profile, type)),
+    );
+  const p95 = Math.max(0, ...facts.map((fact) => loadP95Ms(fact) ?? 0));
+  return Math.max(pass.policy.replacementFloorMs, 2 * p95);
+}
+
+type MoveStep = 'started' | 'left' | 'waits';
+
+function beginMove(
+  pass: Pass,
+  model: ModelSpec,
+  record: ReplicaRecord,
+  reason: Reason,
+  moving: number,
+  loading: number,
+): MoveStep {
+  const waits = (why: Reason): MoveStep => {
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
+    return 'waits';
+  };
+  if (drainOver(pass, record)) return forceOut(pass, record) ? 'left' : 'waits';
+  if (moving > 0) return waits(because('waits_for_turn', `another replica of ${model.name} is being moved`));
+  if (loading >= pass.policy.maxConcurrentLoads)
+    return waits(
+      because(
+        'waits_for_load',
+        `${loading} engines are loading for moves, limit ${pass.policy.maxConcurrentLoads}`,
+      ),
+    );
+  const replacement = pendingRecord(pass, model, reason, record.id);
+  const query = { model, replicaId: replacement.id, generation: 1 };
+  const placement = place(pass.world(), query);
+  if (placement !== undefined) {
+    putPlaced(pass, replacement, query, placement, reason);
+    return 'started';
+  }
+  return withoutTarget(pass, model, record, reason);
+}
+
+/** Nothing is spare: stop first where that was allowed, else say so and keep serving. */
+function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reason: Reason): MoveStep {
+  const rolling = reason.code === 'profile_changed';
+  const allowed = rolling
+    ? maySwap(pass, model)
+    : drainIntents(pass, record).some((intent) => intent.allowGap === true);
+  if (allowed) {
+    leave(
+      pass,
+      record,
+      because('stop_first', `${reason.message}; nothing is spare, stopping first was allowed`),
+    );
+    return 'left';
+  }
+  const code = rolling ? 'no_surge' : 'no_target';
+  const what = rolling ? 'no room for the new copy beside the old one' : 'no place to move it to';
+  pass.notDone.push({
+    subject: `replica/${record.id}`,
+    reason: because(code, `${what}; it goes on serving: ${reason.message}`),
+  });
+  return 'waits';
+}
+
+/** Swapping in place takes one copy at a time, and only while every other wanted one serves. */
+function maySwap(pass: Pass, model: ModelSpec): boolean {
+  if (model.onNoSurge !== 'swap') return false;
+  const ready = units(pass, model.name).filter(({ record }) => pass.observed(record).ready).length;
+  return ready >= model.replicas;
+}
+
+// ---------------------------------------------------------------- the drain's own clock
+
+function drainIntents(pass: Pass, record: ReplicaRecord): readonly NodeView['intent'][] {
+  return record.shards.flatMap(({ nodeId, gpuUuids }) => {
+    const intent = pass.nodes.get(nodeId)?.intent;
+    if (intent?.target !== 'drained') return [];
+    return intent.gpuUuid === undefined || gpuUuids.includes(intent.gpuUuid) ? [intent] : [];
+  });
+}
+
+/** Whether the overall deadline of a drain the replica is part of has passed. */
+function drainOver(pass: Pass, record: ReplicaRecord): boolean {
+  return record.shards.some(({ nodeId }) => {
+    const node = pass.nodes.get(nodeId);
+    if (node?.intent.target !== 'drained') return false;
+    const { gpuUuid } = node.intent;
+    if (gpuUuid !== undefined && !record.shards.some(({ gpuUuids }) => gpuUuids.includes(gpuUuid)))
+      return false;
+    return drainElapsedMs(pass, node) >= (node.intent.deadlineMs ?? pass.policy.drainDeadlineMs);
+  });
+}
+
+/** Time the present drain of a node has taken, on our monotonic clock; it survives a restart through the intent's wall time. */
+export function drainElapsedMs(pass: Pass, node: NodeView): number {
+  const sinceMs = pass.drainSinceMs(node);
+  return sinceMs === undefined ? 0 : pass.nowMs - sinceMs;
+}
+
+/**
+ * The deadline is over. A deadline an operator gave by hand is a word: the machine goes at that time. The default one is not, so
+ * without leave for a gap the copy goes on serving and the operator is told what is missing.
+ */
+function forceOut(pass: Pass, record: ReplicaRecord): boolean {
+  const intents = drainIntents(pass, record);
+  const allowed = intents.some((intent) => intent.allowGap === true || intent.deadlineMs !== undefined);
+  if (allowed) {
+    leave(pass, record, because('drain_deadline', 'the deadline of the drain is over'));
+    return true;
+  }
+  const reason = because(
+    'gap_not_allowed',
+    `the deadline of the drain is over, but ${record.model} would lose this copy; repeat the drain with leave for a gap, or uncordon`,
+  );
+  pass.tellOnce(record, reason);
+  pass.notDone.push({ subject: `replica/${record.id}`, reason });
+  return false;
+}
+
+function countLoadingMoves(pass: Pass): number {
+  return pass
+    .records()
+    .filter((record) => record.intent === 'run' && record.replaces !== undefined && record.shards.length > 0)
+    .filter((record) => !pass.observed(record).ready).length;
+}

@@ -1,0 +1,371 @@
+/**
+ * The workbench of one reconcile pass: the snapshot indexed, the records as they will be, and what was decided so far. It lives
+ * for one call of `reconcile` and is the only thing the steps write to; a step that takes a `Pass` may change it, all else is
+ * pure.
+ */
+import {
+  type Action,
+  type BackoffRecord,
+  backoffKey,
+  type CommandMemory,
+  type ControlMemory,
+  type ModelSpec,
+  type NodeView,
+  type Plan,
+  type PlacementExplanation,
+  type PlanEvent,
+  type PublishedReplica,
+  type Reason,
+  type ReplicaMemory,
+  type ReplicaRecord,
+  shardKey,
+  type ShardReport,
+  type Snapshot,
+} from '../cluster.js';
+import { specDigest } from '../catalog/spec-digest.js';
+import { Bookings } from '../placement/bookings.js';
+import { Failures, Learned, learnedKey, type PlacementWorld } from '../placement/world.js';
+import type { LivenessJudgement } from './liveness.js';
+import type { ControlPolicy } from './policy.js';
+import { type ObservedReplica, observe, type ObserverView } from './replica-state.js';
+import { isStopped, isTalking } from './shard-state.js';
+
+/** Time and chance for one pass. */
+export interface PassContext {
+  readonly nowMs: number;
+  readonly nowWallMs: number;
+  readonly random: () => number;
+}
+
+/** A shard report with the node it came from. */
+export interface LocatedReport {
+  readonly node: NodeView;
+  readonly report: ShardReport;
+}
+
+type StartAction = Extract<Action, { kind: 'startShard' }>;
+type StopAction = Extract<Action, { kind: 'stopShard' }>;
+type AbortAction = Extract<Action, { kind: 'abortInflight' }>;
+type LearnedAction = Extract<Action, { kind: 'putLearned' }>;
+
+export class Pass {
+  readonly nodes: ReadonlyMap<string, NodeView>;
+  readonly models: ReadonlyMap<string, ModelSpec>;
+  /** Reports by replica id, from every node, talking or not. */
+  readonly reports: ReadonlyMap<string, readonly LocatedReport[]>;
+  readonly learned: Learned;
+  /** Until all known nodes have reported or the settling time is over: nothing is started, moved or created. */
+  readonly settling: boolean;
+  /** Nothing is moved: too many nodes are silent. */
+  readonly braking: boolean;
+
+  readonly notDone: { readonly subject: string; readonly reason: Reason }[] = [];
+  readonly events: PlanEvent[] = [];
+  readonly explanations: PlacementExplanation[] = [];
+  readonly aborts: AbortAction[] = [];
+  readonly stops: StopAction[] = [];
+  readonly starts: StartAction[] = [];
+  published: readonly PublishedReplica[] = [];
+  readonly commands = new Map<string, CommandMemory>();
+  readonly orphans = new Map<string, number>();
+
+  readonly #records = new Map<string, ReplicaRecord>();
+  readonly #before: ReadonlyMap<string, ReplicaRecord>;
+  readonly #why = new Map<string, Reason>();
+  readonly #deleted = new Map<string, Reason>();
+  readonly #byModel = new Map<string, Set<string>>();
+  readonly #backoffs = new Map<string, BackoffRecord[]>();
+  readonly #backoffActions = new Map<string, Action>();
+  readonly #memories = new Map<string, ReplicaMemory>();
+  readonly #observed = new Map<string, ObservedReplica>();
+  readonly #digests = new Map<string, string>();
+  readonly #view: ObserverView;
+  readonly #learnings = new Map<string, LearnedAction>();
+  #world: PlacementWorld | undefined;
+
+  constructor(
+    readonly snapshot: Snapshot,
+    readonly policy: ControlPolicy,
+    readonly context: PassContext,
+    readonly liveness: LivenessJudgement,
+  ) {
+    this.nodes = new Map(liveness.nodes.map((node) => [node.id, node]));
+    this.models = new Map(snapshot.models.map((model) => [model.name, model]));
+    this.reports = indexReports(liveness.nodes);
+    this.learned = new Learned(snapshot.learned);
+    this.braking = liveness.braking;
+    this.settling = isSettling(liveness.nodes, snapshot.startedMs, policy, context.nowMs);
+    this.events.push(...liveness.events);
+    this.#before = new Map(snapshot.replicas.map((record) => [record.id, record]));
+    for (const record of snapshot.replicas) this.#index(record);
+    for (const record of snapshot.backoffs) {
+      const list = this.#backoffs.get(record.replicaId);
+      if (list === undefined) this.#backoffs.set(record.replicaId, [record]);
+      else list.push(record);
+    }
+    this.#view = { nodes: this.nodes, backoffsOf: (id) => this.backoffsOf(id) };
+  }
+
+  get nowMs(): number {
+    return this.context.nowMs;
+  }
+
+  // -------------------------------------------------------------- records
+
+  #index(record: ReplicaRecord): void {
+    this.#records.set(record.id, record);
+    const ids = this.#byModel.get(record.model);
+    if (ids === undefined) this.#byModel.set(record.model, new Set([record.id]));
+    else ids.add(record.id);
+  }
+
+  record(id: string): ReplicaRecord | undefined {
+    return this.#records.get(id);
+  }
+
+  /** All records as they stand now in the pass. */
+  records(): readonly ReplicaRecord[] {
+    return [...this.#records.values()];
+  }
+
+  /** Records of one model, oldest first. */
+  recordsOf(model: string): readonly ReplicaRecord[] {
+    const ids = this.#byModel.get(model);
+    if (ids === undefined) return [];
+    const records = [...ids].flatMap((id) => this.#records.get(id) ?? []);
+    return records.toSorted((a, b) => a.createdWallMs - b.createdWallMs || (a.id < b.id ? -1 : 1));
+  }
+
+  /** Names of models that have records, in the catalog or not. */
+  modelsWithRecords(): readonly string[] {
+    return [...this.#byModel.keys()];
+  }
+
+  /** Creates or changes a record; the first reason given in a pass is the one that is told. */
+  put(record: ReplicaRecord, reason: Reason): void {
+    this.#index(record);
+    this.#observed.delete(record.id);
+    if (!this.#why.has(record.id)) this.#why.set(record.id, reason);
+  }
+
+  remove(id: string, reason: Reason): void {
+    const record = this.#records.get(id);
+    if (record === undefined) return;
+    this.#records.delete(id);
+    this.#observed.delete(id);
+    this.#byModel.get(record.model)?.delete(id);
+    if (this.#before.has(id)) this.#deleted.set(id, reason);
+  }
+
+  /** The record through its shards' states; made once per change. */
+  observed(record: ReplicaRecord): ObservedReplica {
+    const known = this.#observed.get(record.id);
+    if (known !== undefined && known.record === record) return known;
+    const seen = observe(this.#view, record);
+    this.#observed.set(record.id, seen);
+    return seen;
+  }
+
+  /** Whether the record's engines are what the catalog wants now. */
+  isCurrent(record: ReplicaRecord): boolean {
+    return this.digestOf(record.model, record.profile) === record.specDigest;
+  }
+
+  /** Digest of a profile as the catalog has it now; undefined when it has none of that name. */
+  digestOf(modelName: string, profileName: string): string | undefined {
+    const key = JSON.stringify([modelName, profileName]);
+    const known = this.#digests.get(key);
+    if (known !== undefined) return known;
+    const model = this.models.get(modelName);
+    const profile = model?.profiles.find(({ name }) => name === profileName);
+    if (model === undefined || profile === undefined) return undefined;
+    const digest = specDigest(model, profile);
+    this.#digests.set(key, digest);
+    return digest;
+  }
+
+  // -------------------------------------------------------------- back-offs
+
+  backoffsOf(replicaId: string): readonly BackoffRecord[] {
+    return this.#backoffs.get(replicaId) ?? [];
+  }
+
+  allBackoffs(): readonly BackoffRecord[] {
+    return [...this.#backoffs.values()].flat();
+  }
+
+  putBackoff(record: BackoffRecord, reason: Reason): void {
+    const rest = this.backoffsOf(record.replicaId).filter((one) => backoffKey(one) !== backoffKey(record));
+    this.#backoffs.set(record.replicaId, [...rest, record]);
+    this.#backoffActions.set(backoffKey(record), { kind: 'putBackoff', record, reason });
+    this.#observed.delete(record.replicaId);
+    this.#world?.failures.add(record);
+  }
+
+  /** Forgets all causes of one replica on one node. */
+  clearBackoff(replicaId: string, nodeId: string, reason: Reason): void {
+    const left = this.backoffsOf(replicaId).filter((one) => one.nodeId !== nodeId);
+    this.#backoffs.set(replicaId, left);
+    this.#backoffActions.set(`${replicaId}/${nodeId}`, { kind: 'clearBackoff', replicaId, nodeId, reason });
+    this.#observed.delete(replicaId);
+  }
+
+  // -------------------------------------------------------------- memory
+
+  memoryOf(record: ReplicaRecord): ReplicaMemory {
+    const now = this.#memories.get(record.id);
+    if (now !== undefined && now.generation === record.generation) return now;
+    const before = now ?? this.snapshot.memory.replicas.get(record.id);
+    const sinceMs = before?.sinceMs ?? this.nowMs;
+    const fresh: ReplicaMemory =
+      before?.generation === record.generation
+        ? before
+        : { generation: record.generation, sinceMs, told: before?.told ?? [] };
+    this.#memories.set(record.id, fresh);
+    return fresh;
+  }
+
+  remember(record: ReplicaRecord, change: Partial<ReplicaMemory>): void {
+    this.#memories.set(record.id, { ...this.memoryOf(record), ...change });
+  }
+
+  /** Drops remembered times that no longer hold. */
+  forget(
+    record: ReplicaRecord,
+    ...names: ('readySinceMs' | 'unhealthySinceMs' | 'drainSinceMs' | 'startSinceMs')[]
+  ): void {
+    const memory = { ...this.memoryOf(record) };
+    for (const name of names) delete memory[name];
+    this.#memories.set(record.id, memory);
+  }
+
+  /** Monotonic ms at which this server began to carry out the node's present drain. */
+  drainSinceMs(node: NodeView): number | undefined {
+    return this.liveness.memory.nodes.get(node.id)?.drainSinceMs;
+  }
+
+  /** Tells an event about a replica once. */
+  tellOnce(record: ReplicaRecord, reason: Reason): void {
+    const memory = this.memoryOf(record);
+    if (memory.told.includes(reason.code)) return;
+    this.remember(record, { told: [...memory.told, reason.code] });
+    this.events.push({ subject: `replica/${record.id}`, reason });
+  }
+
+  /** Keeps a measured fact; later ones of the same pass build on it. */
+  learn(action: LearnedAction): void {
+    const { model, profile, gpuType } = action.fact;
+    this.#learnings.set(learnedKey(model, profile, gpuType), action);
+    this.learned.put(action.fact);
+  }
+
+  // -------------------------------------------------------------- placement
+
+  /** What placement sees. Bookings are made when it is first asked for, from records and reports as they then are. */
+  world(): PlacementWorld {
+    this.#world ??= {
+      nodes: this.liveness.nodes,
+      bookings: this.#bookings(),
+      failures: new Failures(this.allBackoffs()),
+      learned: this.learned,
+      portRange: this.policy.portRange,
+      nowWallMs: this.context.nowWallMs,
+    };
+    return this.#world;
+  }
+
+  #bookings(): Bookings {
+    const bookings = new Bookings();
+    const held = new Set<string>();
+    for (const record of this.#records.values()) {
+      const seen = this.observed(record);
+      // Only of a replica that will not be started again may a stopped shard's place be given away.
+      const ending = record.intent === 'stop' || seen.failure !== undefined;
+      for (const { shard, status } of seen.shards) {
+        held.add(shardKey(shard.shardId, record.generation));
+        if (ending && isStopped(status)) continue;
+        bookings.book(record.model, shard);
+      }
+    }
+    for (const node of this.liveness.nodes) {
+      for (const report of node.shards) {
+        if (report.phase === 'exited' || held.has(shardKey(report.shardId, report.generation))) continue;
+        // What it takes is not known, so it holds its devices whole.
+        const { shardId, generation, gpuUuids, ports } = report;
+        bookings.book(report.model, {
+          shardId: `${shardId}@${generation}`,
+          nodeId: node.id,
+          gpuUuids,
+          ports,
+        });
+      }
+    }
+    return bookings;
+  }
+
+  // -------------------------------------------------------------- result
+
+  plan(): Plan {
+    const memory: ControlMemory = {
+      ...this.liveness.memory,
+      lastPassMs: this.nowMs,
+      replicas: new Map(this.records().map((record) => [record.id, this.memoryOf(record)])),
+      commands: this.commands,
+      orphans: this.orphans,
+    };
+    return {
+      number: this.snapshot.planNumber + 1,
+      term: this.snapshot.term,
+      actions: [
+        ...this.liveness.changes.map((change): Action => ({ kind: 'setNodeLiveness', ...change })),
+        ...this.#recordActions(),
+        ...this.#backoffActions.values(),
+        ...this.#learnings.values(),
+        ...this.aborts,
+        ...this.stops,
+        ...this.starts,
+      ],
+      notDone: this.notDone,
+      published: this.published,
+      explanations: this.explanations,
+      events: this.events,
+      memory,
+    };
+  }
+
+  #recordActions(): readonly Action[] {
+    const actions: Action[] = [];
+    for (const [id, reason] of this.#why) {
+      const record = this.#records.get(id);
+      if (record === undefined) continue;
+      const kind = this.#before.has(id) ? 'updateReplica' : 'createReplica';
+      actions.push({ kind, record, reason });
+    }
+    for (const [replicaId, reason] of this.#deleted) {
+      if (!this.#records.has(replicaId)) actions.push({ kind: 'deleteReplica', replicaId, reason });
+    }
+    return actions;
+  }
+}
+
+function indexReports(nodes: readonly NodeView[]): ReadonlyMap<string, readonly LocatedReport[]> {
+  const index = new Map<string, LocatedReport[]>();
+  for (const node of nodes) {
+    for (const report of node.shards) {
+      const list = index.get(report.replicaId);
+      if (list === undefined) index.set(report.replicaId, [{ node, report }]);
+      else list.push({ node, report });
+    }
+  }
+  return index;
+}
+
+function isSettling(
+  nodes: readonly NodeView[],
+  startedMs: number,
+  policy: ControlPolicy,
+  nowMs: number,
+): boolean {
+  if (nowMs - startedMs >= policy.settleAfterStartMs) return false;
+  return nodes.some((node) => !node.reported || !isTalking(node));
+}

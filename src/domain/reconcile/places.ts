@@ -1,0 +1,112 @@
+/** Giving places to the replicas that wait for one, in a fixed order, each seeing what the ones before it took. */
+import type { ModelSpec, Reason, ReplicaRecord } from '../cluster.js';
+import { compactExplanation, explain, type Placement, place } from '../placement/place.js';
+import { duration } from '../placement/reasons.js';
+import type { PlacementQuery } from '../placement/world.js';
+import type { Pass } from './pass.js';
+import { because } from './reasons.js';
+import { byPriority } from './scale.js';
+
+/** Places waiting replicas: higher priority first, then the larger ones, which find holes hardest to come by. */
+export function placeReplicas(pass: Pass): void {
+  const waiting = pass.snapshot.models.flatMap((model) =>
+    pass.recordsOf(model.name).some((record) => isWaiting(record)) ? [model] : [],
+  );
+  if (waiting.length === 0) return;
+  const blocked = blockedReason(pass);
+  if (blocked !== undefined) {
+    for (const model of waiting) pass.notDone.push({ subject: `model/${model.name}`, reason: blocked });
+    return;
+  }
+  let left = pass.policy.maxPlacementsPerPass;
+  for (const model of byPriority(waiting).toSorted((a, b) => b.priority - a.priority || size(b) - size(a)))
+    left = placeModel(pass, model, left);
+}
+
+/** Why nothing at all is placed in this pass. */
+export function blockedReason(pass: Pass): Reason | undefined {
+  if (pass.settling) {
+    const missing = [...pass.nodes.values()].filter((node) => !node.reported).length;
+    return because('settling', `just started; ${missing} nodes have not reported yet`, { missing });
+  }
+  if (pass.braking) return because('mass_loss', 'so many nodes are silent at once that nothing is moved');
+  return undefined;
+}
+
+function isWaiting(record: ReplicaRecord): boolean {
+  return record.intent === 'run' && record.shards.length === 0;
+}
+
+function size(model: ModelSpec): number {
+  const first = model.profiles[0];
+  return first === undefined ? 0 : first.shards * first.gpus;
+}
+
+function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
+  let left = limit;
+  // Replicas without failures of their own all ask the same question; once it is answered no, it is answered.
+  let full = false;
+  for (const record of pass.recordsOf(model.name)) {
+    if (!isWaiting(record)) continue;
+    const waitMs = (pass.memoryOf(record).retryAtMs ?? 0) - pass.nowMs;
+    const plain = pass.backoffsOf(record.id).length === 0;
+    const why =
+      waitMs > 0
+        ? because('backoff', `waits ${duration(waitMs)} after a failure`, { leftMs: waitMs })
+        : left <= 0
+          ? because('next_pass', `${pass.policy.maxPlacementsPerPass} places were decided in this pass`)
+          : undefined;
+    if (why !== undefined) {
+      pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
+      continue;
+    }
+    if (!(full && plain) && tryPlace(pass, model, record)) {
+      left -= 1;
+      continue;
+    }
+    if (plain) full = true;
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: because('no_place', 'fits nowhere') });
+  }
+  return left;
+}
+
+function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean {
+  const query: PlacementQuery = { model, replicaId: record.id, generation: record.generation + 1 };
+  const world = pass.world();
+  const placement = place(world, query);
+  if (placement === undefined) {
+    if (!pass.explanations.some((one) => one.model === model.name))
+      pass.explanations.push(explain(world, query));
+    return false;
+  }
+  const first = placement.shards.map(({ nodeId }) => nodeId).join(', ');
+  putPlaced(
+    pass,
+    record,
+    query,
+    placement,
+    because('placed', `on ${first} by profile ${placement.profile.name}`),
+  );
+  return true;
+}
+
+/** Gives a record its place under a new generation, and holds it against the decisions that follow in the pass. */
+export function putPlaced(
+  pass: Pass,
+  record: ReplicaRecord,
+  query: PlacementQuery,
+  placement: Placement,
+  reason: Reason,
+): void {
+  const explanation = compactExplanation(explain(pass.world(), query));
+  const placed: ReplicaRecord = {
+    ...record,
+    profile: placement.profile.name,
+    specDigest: pass.digestOf(record.model, placement.profile.name) ?? '',
+    generation: query.generation,
+    shards: placement.shards,
+    placement: explanation,
+  };
+  pass.put(placed, reason);
+  for (const shard of placement.shards) pass.world().bookings.book(record.model, shard);
+}

@@ -1,0 +1,291 @@
+/**
+ * What happened to the replicas we have: first reports, readiness, failures, ends. Each record is taken one step further
+ * by what is seen, never by what was hoped for when a command was sent.
+ */
+import { replicaKey, type ReplicaRecord, shardKey, type ShardReport, type Verdict } from '../cluster.js';
+import { duration } from '../placement/reasons.js';
+import { countFailure, type Failure, healthyResetMs, leftAfterRestartMs } from './backoff.js';
+import { stopShards } from './commands.js';
+import { learnFrom } from './learn.js';
+import type { Pass } from './pass.js';
+import { because } from './reasons.js';
+import { inflightOf, isHung, type ObservedReplica } from './replica-state.js';
+import type { ShardStatus } from './shard-state.js';
+
+export function progressReplicas(pass: Pass): void {
+  for (const record of pass.records()) {
+    switch (record.intent) {
+      case 'run':
+        progressRunning(pass, record);
+        break;
+      case 'drain':
+        progressDraining(pass, record);
+        break;
+      case 'stop':
+        break;
+    }
+    const now = pass.record(record.id);
+    if (now?.intent === 'stop') progressStopping(pass, now);
+  }
+}
+
+// ---------------------------------------------------------------- run
+
+function progressRunning(pass: Pass, record: ReplicaRecord): void {
+  if (record.shards.length === 0) return;
+  const seen = pass.observed(record);
+  const gone = seen.removedNodeId ?? seen.lostNodeId;
+  if (gone !== undefined) return giveUp(pass, record, seen, gone);
+  if (seen.failure === undefined) {
+    noteStarted(pass, record, seen);
+    const failure = findFailure(pass, pass.record(record.id) ?? record, seen);
+    if (failure !== undefined) noteFailure(pass, record, failure);
+  }
+  const now = pass.record(record.id) ?? record;
+  if (pass.observed(now).failure !== undefined) return clearAway(pass, now);
+  noteReadiness(pass, now, pass.observed(now));
+}
+
+/** A whole replica goes with any of its nodes; the copy that takes its place is created like any missing one. */
+function giveUp(pass: Pass, record: ReplicaRecord, seen: ObservedReplica, nodeId: string): void {
+  const removed = seen.removedNodeId !== undefined;
+  const reason = removed
+    ? because('node_removed', `${nodeId} was removed`)
+    : because('node_lost', `${nodeId} was given up`);
+  // A lone shard on a lost node may come back whole and is then worth keeping; a broken gang is not.
+  const intent = removed || record.shards.length > 1 ? 'stop' : 'drain';
+  pass.put({ ...unready(record), intent, intentReason: reason }, reason);
+  pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
+}
+
+function noteStarted(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): void {
+  const all = seen.shards.every(({ status }) => status.kind === 'seen');
+  if (all && record.startedWallMs === undefined) {
+    const reason = because('started', `all ${record.shards.length} shards are reported`);
+    pass.put({ ...record, startedWallMs: pass.context.nowWallMs }, reason);
+  }
+  const waiting = seen.shards.some(({ status }) => status.kind === 'absent' || status.kind === 'unsettled');
+  const sinceMs = pass.memoryOf(record).startSinceMs;
+  if (!waiting || pass.settling) pass.forget(record, 'startSinceMs');
+  else if (sinceMs === undefined) pass.remember(record, { startSinceMs: pass.nowMs });
+  const unhealthy = seen.shards.some(
+    ({ status }) => status.kind === 'seen' && status.report.phase === 'unhealthy',
+  );
+  if (!unhealthy) pass.forget(record, 'unhealthySinceMs');
+  else if (pass.memoryOf(record).unhealthySinceMs === undefined)
+    pass.remember(record, { unhealthySinceMs: pass.nowMs });
+}
+
+function noteReadiness(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): void {
+  if (!seen.ready) {
+    // Silence is not unreadiness: the data path may still prove life, and the last known readiness is what it confirms.
+    if (seen.silent) return;
+    pass.forget(record, 'readySinceMs');
+    if (record.readyWallMs !== undefined) pass.put(unready(record), because('not_ready', 'no longer Ready'));
+    return;
+  }
+  if (record.readyWallMs === undefined) {
+    pass.put({ ...record, readyWallMs: pass.context.nowWallMs }, because('became_ready', 'every rank is up'));
+  }
+  learnFrom(pass, record, seen, record.readyWallMs === undefined);
+  const readySinceMs = pass.memoryOf(record).readySinceMs;
+  if (readySinceMs === undefined) pass.remember(record, { readySinceMs: pass.nowMs });
+  else resetBackoffs(pass, record, pass.nowMs - readySinceMs);
+}
+
+function resetBackoffs(pass: Pass, record: ReplicaRecord, healthyMs: number): void {
+  const known = pass.backoffsOf(record.id).filter((one) => !one.permanent);
+  if (known.length === 0 || healthyMs < healthyResetMs(known, pass.policy)) return;
+  const reason = because('healthy_again', `healthy for ${duration(healthyMs)}`, { healthyMs });
+  for (const nodeId of new Set(known.map((one) => one.nodeId))) {
+    const keep = pass.backoffsOf(record.id).some((one) => one.nodeId === nodeId && one.permanent);
+    if (!keep) pass.clearBackoff(record.id, nodeId, reason);
+  }
+}
+
+// ---------------------------------------------------------------- failures
+
+/** The failure that ends this generation, the root cause first. */
+function findFailure(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): Failure | undefined {
+  const failures = seen.shards.flatMap(({ shard, status }) => {
+    const failure = shardFailure(pass, record, shard.nodeId, shard.shardId, status);
+    return failure === undefined ? [] : [failure];
+  });
+  // The rank that was killed because its peer died tells nothing; the peer does.
+  const root = failures.find(({ cause }) => cause !== 'peerRankExited') ?? failures[0];
+  if (root !== undefined) return root;
+  const evidence = pass.snapshot.evidence.get(replicaKey(record.id, record.generation));
+  const head = record.shards[0];
+  if (head !== undefined && seen.ready && isHung(evidence, pass.policy)) {
+    const message = `${evidence?.firstTokenTimeouts ?? 0} requests in a row waited for a first token in vain`;
+    return { nodeId: head.nodeId, cause: 'hung', message };
+  }
+  return undefined;
+}
+
+function shardFailure(
+  pass: Pass,
+  record: ReplicaRecord,
+  nodeId: string,
+  shardId: string,
+  status: ShardStatus,
+): Failure | undefined {
+  const refusal = pass.snapshot.refusals.get(shardKey(shardId, record.generation));
+  switch (status.kind) {
+    case 'seen':
+      return reportedFailure(pass, record, nodeId, status.report);
+    case 'absent':
+      if (refusal !== undefined)
+        return { nodeId, cause: refusal.verdict, message: refusal.message ?? 'the agent refused the start' };
+      return absentFailure(pass, record, nodeId);
+    case 'unsettled':
+    case 'silent':
+    case 'removed':
+      return undefined;
+  }
+}
+
+function reportedFailure(
+  pass: Pass,
+  record: ReplicaRecord,
+  nodeId: string,
+  report: ShardReport,
+): Failure | undefined {
+  if (report.phase === 'unhealthy') {
+    const sinceMs = pass.memoryOf(record).unhealthySinceMs ?? pass.nowMs;
+    const forMs = pass.nowMs - sinceMs;
+    if (forMs < pass.policy.unhealthyRestartMs) return undefined;
+    const said = report.message === undefined ? '' : `: ${report.message}`;
+    return { nodeId, cause: report.verdict ?? 'hung', message: `unhealthy for ${duration(forMs)}${said}` };
+  }
+  if (report.phase !== 'exited') return undefined;
+  // A server process has no business ending, whatever its exit code says.
+  const cause: Verdict = report.verdict ?? (report.exitCode === 0 ? 'exitedCleanly' : 'crashed');
+  return {
+    nodeId,
+    cause,
+    message: report.message ?? exitSentence(report),
+    ...(report.logTail === undefined ? {} : { logTail: report.logTail }),
+    ...(report.exitCode === undefined ? {} : { exitCode: report.exitCode }),
+    ...(report.exitSignal === undefined ? {} : { exitSignal: report.exitSignal }),
+  };
+}
+
+function exitSentence(report: ShardReport): string {
+  if (report.exitSignal !== undefined) return `ended by ${report.exitSignal}`;
+  return report.exitCode === undefined ? 'ended' : `exited with code ${report.exitCode}`;
+}
+
+/** Missing from a full report: dead when it had been there, refused by silence when it never came. */
+function absentFailure(pass: Pass, record: ReplicaRecord, nodeId: string): Failure | undefined {
+  if (record.startedWallMs !== undefined)
+    return { nodeId, cause: 'unknown', message: 'its agent no longer has it (machine or agent restarted)' };
+  const waitedMs = pass.nowMs - (pass.memoryOf(record).startSinceMs ?? pass.nowMs);
+  if (waitedMs < pass.policy.startMissingMs) return undefined;
+  return { nodeId, cause: 'unknown', message: `its agent did not start it within ${duration(waitedMs)}` };
+}
+
+function noteFailure(pass: Pass, record: ReplicaRecord, failure: Failure): void {
+  const { nowWallMs, random } = pass.context;
+  const known = pass.backoffsOf(record.id);
+  const backoff = countFailure(record, failure, known, pass.policy, nowWallMs, random);
+  const reason = because('failed', `${failure.cause} on ${failure.nodeId}: ${failure.message}`, {
+    failures: backoff.failures,
+    delayMs: backoff.delayMs,
+  });
+  pass.putBackoff(backoff, reason);
+  pass.remember(record, { retryAtMs: pass.nowMs + backoff.delayMs });
+  pass.events.push({ subject: `replica/${record.id}`, reason });
+}
+
+/** A failed generation: every rank is stopped, and once that is sure its place is given back. */
+function clearAway(pass: Pass, record: ReplicaRecord): void {
+  const seen = pass.observed(record);
+  const { failure } = seen;
+  if (failure === undefined) return;
+  if (pass.memoryOf(record).retryAtMs === undefined) {
+    const leftMs = leftAfterRestartMs(failure, pass.context.nowWallMs);
+    pass.remember(record, { retryAtMs: pass.nowMs + leftMs });
+  }
+  pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
+  if (!seen.stopped) {
+    if (record.readyWallMs !== undefined) pass.put(unready(record), because('not_ready', 'failed'));
+    stopShards(pass, record, because('failed', `generation ${record.generation} failed: ${failure.cause}`));
+    return;
+  }
+  const { startedWallMs: _started, ...rest } = unready(record);
+  pass.put({ ...rest, shards: [] }, because('released', 'every shard is confirmed gone'));
+}
+
+// ---------------------------------------------------------------- drain and stop
+
+/** Out of the router since an earlier pass; stops when its requests have ended, or must. */
+function progressDraining(pass: Pass, record: ReplicaRecord): void {
+  const memory = pass.memoryOf(record);
+  if (memory.drainSinceMs === undefined) {
+    // In-flight of this snapshot was counted while the replica could still be chosen: it proves nothing yet.
+    pass.remember(record, { drainSinceMs: pass.nowMs });
+    return;
+  }
+  const seen = pass.observed(record);
+  if (seen.removedNodeId !== undefined) {
+    return stopNow(pass, record, because('node_removed', `${seen.removedNodeId} was removed`));
+  }
+  if (seen.shards.some(({ status }) => status.kind === 'seen' && status.report.phase === 'exited'))
+    return stopNow(pass, record, because('stopped', 'its engine has ended'));
+  if (seen.silent) {
+    // Nothing can be said to it, and whether its streams have ended is not known either.
+    const reason = because('unreachable', 'its node is silent; waits for its return or loss');
+    pass.notDone.push({ subject: `replica/${record.id}`, reason });
+    return;
+  }
+  const inflight = inflightOf(pass.snapshot, record);
+  if (inflight === 0) return stopNow(pass, record, because('drained', 'no request in flight'));
+  const graceMs = drainGraceMs(pass, record);
+  const waitedMs = pass.nowMs - memory.drainSinceMs;
+  if (waitedMs >= graceMs) {
+    const message = `${inflight} requests still in flight after ${duration(waitedMs)}`;
+    const reason = because('stream_grace_over', message, { inflight, graceMs });
+    pass.tellOnce(record, reason);
+    return stopNow(pass, record, reason);
+  }
+  const left = duration(graceMs - waitedMs);
+  const reason = because('waits_for_streams', `${inflight} requests in flight, at most ${left} more`, {
+    inflight,
+    leftMs: graceMs - waitedMs,
+  });
+  pass.notDone.push({ subject: `replica/${record.id}`, reason });
+}
+
+/** The shortest stream grace any operator set on a node the replica drains from, else the general one. */
+function drainGraceMs(pass: Pass, record: ReplicaRecord): number {
+  if (record.intentReason.code === 'drain_deadline') return 0;
+  const graces = record.shards.flatMap(({ nodeId }) => {
+    const intent = pass.nodes.get(nodeId)?.intent;
+    return intent?.target === 'drained' && intent.streamGraceMs !== undefined ? [intent.streamGraceMs] : [];
+  });
+  return Math.min(pass.policy.streamGraceMs, ...graces);
+}
+
+function stopNow(pass: Pass, record: ReplicaRecord, reason: ReturnType<typeof because>): void {
+  pass.put({ ...unready(record), intent: 'stop' }, reason);
+}
+
+function progressStopping(pass: Pass, record: ReplicaRecord): void {
+  const seen = pass.observed(record);
+  if (seen.stopped) {
+    pass.remove(record.id, because('stopped', `${record.intentReason.message}; all shards are stopped`));
+    return;
+  }
+  stopShards(pass, record, record.intentReason);
+  const left = seen.shards.filter(({ status }) => status.kind === 'silent').map(({ shard }) => shard.nodeId);
+  const where = left.length === 0 ? '' : `; ${left.join(', ')} silent`;
+  const reason = because('waits_for_stop', `its stop is not confirmed yet${where}`);
+  pass.notDone.push({ subject: `replica/${record.id}`, reason });
+}
+
+/** The record as it is when not Ready. */
+export function unready(record: ReplicaRecord): ReplicaRecord {
+  const { readyWallMs: _ready, ...rest } = record;
+  return rest;
+}

@@ -1,0 +1,60 @@
+/** What the router may use: the complete list, made anew in every pass. What is not in it is out before anything is stopped. */
+import { type PublishedReplica, replicaKey, type ReplicaRecord } from '../cluster.js';
+import type { Pass } from './pass.js';
+import { type ObservedReplica, provesLife } from './replica-state.js';
+import { isAlivePhase } from './shard-state.js';
+
+export function publishReplicas(pass: Pass): void {
+  pass.published = pass
+    .records()
+    .filter((record) => isPublishable(pass, pass.observed(record)))
+    .flatMap((record) => published(pass, record))
+    .toSorted((a, b) => (a.replicaId < b.replicaId ? -1 : 1));
+}
+
+/** Ready and wanted; or known to have been Ready, its node silent, and still proven or presumed alive. */
+function isPublishable(pass: Pass, seen: ObservedReplica): boolean {
+  const { record } = seen;
+  if (record.intent !== 'run' || record.shards.length === 0 || seen.failure !== undefined) return false;
+  if (seen.ready) return true;
+  return seen.silent && record.readyWallMs !== undefined && outlivesSilence(pass, seen);
+}
+
+/**
+ * The link to an agent is not the engine. While a node is merely silent its replicas stay for as long as the data path proves that
+ * they live, and in the first moments of a server or during a mass loss, when silence is presumed to be our own fault.
+ */
+function outlivesSilence(pass: Pass, seen: ObservedReplica): boolean {
+  const others = seen.shards.every(
+    ({ status }) =>
+      status.kind === 'silent' ||
+      (status.kind === 'seen' && (status.report.phase === 'ready' || isAlivePhase(status.report.phase))),
+  );
+  if (!others || seen.lostNodeId !== undefined) return false;
+  if (pass.braking || pass.settling) return true;
+  const { record } = seen;
+  const evidence = pass.snapshot.evidence.get(replicaKey(record.id, record.generation));
+  return provesLife(evidence, pass.policy, pass.nowMs);
+}
+
+function published(pass: Pass, record: ReplicaRecord): readonly PublishedReplica[] {
+  const head = record.shards.find(({ rank }) => rank === 0);
+  const node = head === undefined ? undefined : pass.nodes.get(head.nodeId);
+  if (head === undefined || node === undefined) return [];
+  const profile = pass.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
+  return [
+    {
+      replicaId: record.id,
+      generation: record.generation,
+      model: record.model,
+      profile: record.profile,
+      nodeId: node.id,
+      address: node.address,
+      port: head.ports.http,
+      // A profile that left the catalog serves on until its replacement is there; what the router cannot know it does not need.
+      engine: profile?.engine ?? 'command',
+      ...(profile?.maxConcurrency === undefined ? {} : { maxConcurrency: profile.maxConcurrency }),
+      weight: profile?.weight ?? 1,
+    },
+  ];
+}
