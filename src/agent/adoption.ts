@@ -10,9 +10,16 @@ import type { ProcessIdentity } from './supervisor.js';
 export interface AdoptionPlan {
   readonly adopt: readonly { readonly stored: StoredShard; readonly identity: ProcessIdentity }[];
   /** Gone while nobody watched, or ended before. */
-  readonly ended: readonly { readonly stored: StoredShard; readonly end: StoredEnd }[];
+  readonly ended: readonly Ended[];
   /** Marked processes nobody has a use for: to be stopped before anything new starts. */
   readonly orphans: readonly Orphan[];
+}
+
+export interface Ended {
+  readonly stored: StoredShard;
+  readonly end: StoredEnd;
+  /** It ended by itself while nobody watched: its output may tell why. */
+  readonly unseen: boolean;
 }
 
 export interface Orphan {
@@ -36,15 +43,15 @@ export function planAdoption(
   const marked = findMarked(agent, processes);
   const bootId = processes.bootId();
   const adopt: { stored: StoredShard; identity: ProcessIdentity }[] = [];
-  const ended: { stored: StoredShard; end: StoredEnd }[] = [];
+  const ended: Ended[] = [];
   for (const stored of shards) {
     if (stored.end !== undefined) {
-      ended.push({ stored, end: stored.end });
+      ended.push({ stored, end: stored.end, unseen: false });
       continue;
     }
     const leader = findLeader(stored, marked, bootId);
     if (leader !== undefined) adopt.push({ stored, identity: identityOf(leader, bootId) });
-    else ended.push({ stored, end: goneEnd(stored, bootId, processes.canIdentify) });
+    else ended.push(gone(stored, bootId, processes.canIdentify));
   }
   const taken = new Set(adopt.map(({ stored }) => shardMark(stored.spec)));
   if (rebuild) {
@@ -79,17 +86,16 @@ function findLeader(
   return own.find((facts) => facts.pid === process.pid && facts.startTicks === process.startTicks);
 }
 
-function goneEnd(stored: StoredShard, bootId: string | undefined, canIdentify: boolean): StoredEnd {
-  if (!canIdentify) {
-    return {
-      verdict: 'unknown',
-      message: 'this system cannot tell whether the engine of an earlier agent still runs',
-    };
-  }
-  if (stored.process === undefined)
-    return { verdict: 'unknown', message: 'the agent ended before the engine was started' };
-  if (stored.process.bootId !== bootId) return { verdict: 'unknown', message: 'the machine was restarted' };
-  return { verdict: 'unknown', message: 'the engine ended while no agent was there to see how' };
+function gone(stored: StoredShard, bootId: string | undefined, canIdentify: boolean): Ended {
+  const ended = (message: string, unseen = false): Ended => ({
+    stored,
+    end: { verdict: 'unknown', message },
+    unseen,
+  });
+  if (!canIdentify) return ended('this system cannot tell whether the engine of an earlier agent still runs');
+  if (stored.process === undefined) return ended('the agent ended before the engine was started');
+  if (stored.process.bootId !== bootId) return ended('the machine was restarted');
+  return ended('the engine ended while no agent was there to see how', true);
 }
 
 function* rebuilt(

@@ -61,5 +61,5 @@ export async function startAgent(config: AgentConfig, start: AgentStart): Promis
 
 function ownVersion(): string {
   const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return (JSON.parse(text) as { version: string }).version;
+  return (JSON.parse(text) as { version?: string }).version ?? 'unknown';
 }

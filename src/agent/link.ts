@@ -31,7 +31,10 @@ import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
 import type { AgentTimings } from './limits.js';
 import { FIRST_DIAL, nextDial, type DialEnd } from './reconnect.js';
-import { pause } from './wait.js';
+import { pause, within } from './wait.js';
+
+/** How long an ending agent waits for its last report to be taken. */
+const GOODBYE_MS = 1_000;
 
 type Orders = Extract<ServerMessage, { kind: 'start' | 'stop' | 'drain' }>;
 
@@ -90,7 +93,7 @@ export class AgentLink {
 
   async close(): Promise<void> {
     this.ended.abort();
-    this.session?.close('the agent ends');
+    await this.session?.goodbye();
     await this.running;
   }
 
@@ -191,8 +194,15 @@ class Session {
     return this.welcome !== undefined && !this.isOver;
   }
 
-  close(reason: string): void {
-    this.end({ reason });
+  /** Sends what is true now and closes the stream in order, as far as that goes quickly. */
+  async goodbye(): Promise<void> {
+    if (this.isOpen) {
+      this.dirty = true;
+      this.flush();
+      this.stream.end();
+      await within(this.deps.clock, GOODBYE_MS, this.over);
+    }
+    this.end({ reason: 'the agent ends' });
   }
 
   notify(): void {

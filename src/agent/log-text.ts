@@ -45,8 +45,9 @@ export class LineSplitter {
 
 /** Progress bars never end their line: only what follows the last carriage return matters. */
 function shortened(pending: string): string {
-  const kept = pending.replace(/\r+$/, '');
-  const last = kept.slice(kept.lastIndexOf('\r') + 1);
+  // A return at the very end stays: what it ended is still shown, and the next text must not be glued to it.
+  const ended = pending.replace(/\r+$/, '');
+  const last = pending.slice(ended.lastIndexOf('\r') + 1);
   return last.length <= PENDING_MAX_CHARS ? last : last.slice(0, PENDING_MAX_CHARS);
 }
 

@@ -66,6 +66,7 @@ export class RunLog {
   /** Begins to read; `takeOver` skips what an earlier agent has already seen, except its end. */
   async follow(takeOver = false): Promise<void> {
     const path = RunLog.currentFile(this.directory);
+    mkdirSync(this.directory, { recursive: true, mode: 0o700 });
     // An adopted engine's file may have been removed by hand; reading nothing is better than not adopting.
     if (takeOver) closeSync(openSync(path, 'a', 0o600));
     this.file = await open(path, 'r');

@@ -25,7 +25,7 @@ import { LoadProgress } from './load-progress.js';
 import { tailBytes } from './log-text.js';
 import type { ProcessTable } from './process-table.js';
 import { redactor, SECRET_NAME } from './redact.js';
-import { RunLog } from './run-log.js';
+import { readLogFile, RunLog } from './run-log.js';
 import { shardSpecOf, type ShardSpec } from './shard-spec.js';
 import {
   diskHasRoom,
@@ -84,6 +84,8 @@ export class ShardRunner {
   private loadMs: number | undefined;
   private memoryPeakBytes: number | undefined;
   private log: RunLog | undefined;
+  /** Output of a run that ended under an earlier agent. */
+  private lastLines: readonly string[] = [];
   private graceMs: number;
   private readonly stopping = new AbortController();
   private readonly leaving = new AbortController();
@@ -120,12 +122,18 @@ export class ShardRunner {
     return runner;
   }
 
-  /** The record of a shard that has ended. */
-  static ended(stored: StoredShard, end: StoredEnd, deps: RunnerDeps): ShardRunner {
+  /** The record of a shard that has ended; `unseen` = nobody saw its end, so only its output can tell more. */
+  static async ended(
+    stored: StoredShard,
+    end: StoredEnd,
+    unseen: boolean,
+    deps: RunnerDeps,
+  ): Promise<ShardRunner> {
     const runner = new ShardRunner(stored.spec, deps);
     runner.loadMs = stored.loadMs;
     runner.memoryPeakBytes = stored.memoryPeakBytes;
-    runner.finish(end);
+    runner.lastLines = await readLogFile(RunLog.currentFile(runner.directory), redactor([]));
+    runner.finish(unseen ? { ...end, ...readVerdict({}, runner.lastLines) } : end);
     return runner;
   }
 
@@ -151,7 +159,7 @@ export class ShardRunner {
   stop(graceMs: number): Promise<void> {
     if (!this.stopping.signal.aborted || graceMs < this.graceMs) this.graceMs = graceMs;
     this.stopping.abort();
-    return this.done;
+    return this.leaving.signal.aborted ? Promise.resolve() : this.done;
   }
 
   /** Stops watching without touching the engine: the agent ends, the engine serves on. */
@@ -163,7 +171,7 @@ export class ShardRunner {
   report(): ShardReport {
     const { spec, end, text } = this;
     const showTail = end !== undefined || this.phase === 'unhealthy';
-    const tail = showTail && this.log !== undefined ? tailBytes(this.log.lines(), LOG_TAIL_MAX_BYTES) : '';
+    const tail = showTail ? tailBytes(this.log?.lines() ?? this.lastLines, LOG_TAIL_MAX_BYTES) : '';
     const message = end?.message ?? (this.phase === 'unhealthy' ? text : undefined);
     return {
       shardId: spec.shardId,
@@ -308,7 +316,12 @@ export class ShardRunner {
     const environment = this.deps.processes.environment(identity.pid) ?? new Map<string, string>();
     const secrets = [...environment].filter(([name]) => SECRET_NAME.test(name)).map(([, value]) => value);
     this.log = new RunLog(this.directory, redactor(secrets), this.deps);
-    await this.log.follow(true);
+    try {
+      await this.log.follow(true);
+    } catch (error) {
+      // A lost log file is no reason to touch an engine that serves.
+      this.deps.logger.warn({ shard: this.spec.shardId, causes: errorChain(error) }, 'output cannot be read');
+    }
     // The agent's file may offer less than before; what serves goes on serving until the control plane stops it.
     return driver === undefined
       ? this.outcome(await this.untilOver(new AbortController()))
@@ -344,11 +357,17 @@ export class ShardRunner {
       this.measure();
       if (!over.aborted) this.setPhase(phase, text);
     };
-    if (!this.ready) {
-      const failure = await this.bringUp(target, onPhase, over);
-      if (failure !== undefined) return { kind: 'failed', failure };
+    while (!over.aborted) {
+      try {
+        const failure = this.ready ? undefined : await this.bringUp(target, onPhase, over);
+        if (failure !== undefined) return { kind: 'failed', failure };
+        await whileReady(target, this.deps, onPhase, over);
+      } catch (error) {
+        // A fault of ours while looking must not cost an engine its life.
+        this.deps.logger.error({ shard: this.spec.shardId, causes: errorChain(error) }, 'watching failed');
+        await pause(this.deps.clock, this.deps.timings.livenessIntervalMs, over);
+      }
     }
-    await whileReady(target, this.deps, onPhase, over);
     return new Promise<never>(() => {});
   }
 

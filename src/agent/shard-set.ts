@@ -31,6 +31,8 @@ const ORPHAN_GRACE_MS = 10_000;
 
 export class ShardSet {
   private readonly runners = new Map<string, ShardRunner>();
+  /** Earlier generations that still make room for a later one. */
+  private readonly making = new Set<ShardRunner>();
   private readonly generations: Map<string, number>;
   private term: number;
   private readonly notes: NodeCondition[] = [];
@@ -64,7 +66,8 @@ export class ShardSet {
       logger.info({ shard: stored.spec.shardId, pid: identity.pid }, 'engine of an earlier agent taken over');
       this.add(ShardRunner.adopt(stored, identity, this.runnerDeps()));
     }
-    for (const { stored, end } of plan.ended) this.add(ShardRunner.ended(stored, end, this.runnerDeps()));
+    for (const { stored, end, unseen } of plan.ended)
+      this.add(await ShardRunner.ended(stored, end, unseen, this.runnerDeps()));
     await Promise.all(
       plan.orphans.map(async (orphan) => {
         logger.warn({ mark: orphan.mark, pids: orphan.pids }, 'orphan of an earlier agent is stopped');
@@ -90,10 +93,16 @@ export class ShardSet {
     if (generation <= highest)
       return refused(commandId, `generation ${generation} of ${shardId} is over, ${highest} was seen`);
     // Ended ones say nothing new; a live one makes room first.
-    const after = present === undefined ? Promise.resolve() : present.stop(present.spec.stopGraceMs);
+    const after = present === undefined ? Promise.resolve() : this.makeRoom(present);
     this.add(ShardRunner.start(command, this.runnerDeps(), after));
     this.deps.changed();
     return { commandId, outcome: 'accepted' };
+  }
+
+  private async makeRoom(present: ShardRunner): Promise<void> {
+    this.making.add(present);
+    await present.stop(present.spec.stopGraceMs);
+    this.making.delete(present);
   }
 
   stop(order: StopOrder): CommandResult {
@@ -150,8 +159,8 @@ export class ShardSet {
 
   /** Live shards other than one, with the devices they hold. */
   holders(exceptShardId: string): GpuHolder[] {
-    return [...this.runners.values()]
-      .filter((runner) => !runner.hasEnded && runner.spec.shardId !== exceptShardId)
+    return this.live()
+      .filter((runner) => runner.spec.shardId !== exceptShardId)
       .map(({ spec }) => ({
         shardId: spec.shardId,
         gpuUuids: spec.gpuUuids,
@@ -170,28 +179,29 @@ export class ShardSet {
   isOurs(pid: number): boolean {
     const { processes, agent } = this.deps;
     const groupId = processes.read(pid)?.groupId;
-    if (groupId !== undefined && [...this.runners.values()].some((runner) => runner.leaderPid === groupId))
-      return true;
+    if (groupId !== undefined && this.live().some((runner) => runner.leaderPid === groupId)) return true;
     return readMarker(agent, processes.environment(pid)) !== undefined;
   }
 
   /** Ports our shards were given: taken by us, not by somebody else. */
   ports(): Set<number> {
     return new Set(
-      [...this.runners.values()]
-        .filter((runner) => !runner.hasEnded)
-        .flatMap(({ spec }) => [spec.ports.http, spec.ports.rendezvous ?? spec.ports.http]),
+      this.live().flatMap(({ spec }) => [spec.ports.http, spec.ports.rendezvous ?? spec.ports.http]),
     );
   }
 
   /** Ends every engine of this node. */
   async stopAll(): Promise<void> {
-    await Promise.all([...this.runners.values()].map((runner) => runner.stop(runner.spec.stopGraceMs)));
+    await Promise.all(this.live().map((runner) => runner.stop(runner.spec.stopGraceMs)));
   }
 
   /** Leaves every engine running and stops watching. */
   async leaveAll(): Promise<void> {
-    await Promise.all([...this.runners.values()].map((runner) => runner.leave()));
+    await Promise.all(this.live().map((runner) => runner.leave()));
+  }
+
+  private live(): ShardRunner[] {
+    return [...this.runners.values(), ...this.making].filter((runner) => !runner.hasEnded);
   }
 
   private add(runner: ShardRunner): void {

@@ -90,6 +90,8 @@ function environmentOf(driver: EngineDriver, context: LaunchContext, settings: L
   const { gpuUuids, shards } = context.start;
   const variables = {
     ...inheritedEnvironment(settings.ownEnv),
+    // Output goes to a file, where Python would hold it back until a block is full: progress would come in jumps.
+    PYTHONUNBUFFERED: '1',
     ...context.config.env,
     ...profile.variables,
     ...(shards > 1 ? interconnectEnvironment(settings.interfaceName) : {}),
