@@ -27,6 +27,16 @@ export function configureCommand(command: CommanderCommand): void {
     .configureOutput({ outputError: () => undefined });
 }
 
+/** Name, help and options of the root command. */
+export function setUpRoot(root: CommanderCommand): void {
+  configureCommand(root);
+  root
+    .name('llmgw')
+    .description('Turns a handful of GPU machines into one OpenAI-compatible service.')
+    .option('-V, --version', 'print the version')
+    .option('--debug', 'print stack traces of errors');
+}
+
 function examplesText(examples: readonly (readonly [string, string])[]): string {
   const width = Math.max(...examples.map(([line]) => line.length));
   const lines = examples.map(([line, what]) => `  ${line.padEnd(width)}  ${what}`);

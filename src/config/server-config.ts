@@ -2,6 +2,7 @@
  * The server's configuration as the rest of the program sees it: every field carries the name it has in the file,
  * durations are milliseconds, sizes are bytes, shares are fractions. Instances are frozen and complete: defaults are filled in.
  */
+import { POLICY_NAMES, type PolicyName } from '../domain/balancing/candidate.js';
 import { ENGINE_KINDS, type EngineKind } from '../domain/cluster.js';
 import {
   Address,
@@ -34,14 +35,7 @@ export type SizeBytes = number;
 /** 0..1; written in percent in the file (`20%`). */
 export type Share = number;
 
-export const BALANCING_POLICIES = [
-  'roundRobin',
-  'leastLoad',
-  'powerOfTwo',
-  'sessionAffinity',
-  'prefixAware',
-] as const;
-export type BalancingPolicy = (typeof BALANCING_POLICIES)[number];
+export type BalancingPolicy = PolicyName;
 
 export class EndpointConfig {
   @Text({ required: true, rule: ID, doc: 'Name of the endpoint in logs, metrics and `ctl`.' })
@@ -268,7 +262,7 @@ export class HedgingConfig {
 }
 
 export class RoutingProfileConfig {
-  @Choice(BALANCING_POLICIES, { doc: 'How an endpoint is chosen among those that can serve.' })
+  @Choice(POLICY_NAMES, { doc: 'How an endpoint is chosen among those that can serve.' })
   policy: BalancingPolicy = 'prefixAware';
 
   @Nested(() => DeadlinesConfig, { doc: 'Deadlines; `0s` switches one off where it is marked so.' })

@@ -1,0 +1,74 @@
+import { GroupCommand } from '../llmgw-command.js';
+import { Command, Option } from '../nest-commander-lean.js';
+import {
+  CtlModelCommand,
+  CtlNodeCommand,
+  CtlReplicaCommand,
+  CtlStatusCommand,
+  CtlVersionCommand,
+} from './detail.commands.js';
+import { CtlEventsCommand } from './events.command.js';
+import { CtlExplainPlacementCommand, CtlExplainRequestCommand } from './explain.commands.js';
+import {
+  CtlEndpointsCommand,
+  CtlGpusCommand,
+  CtlModelsCommand,
+  CtlNodesCommand,
+  CtlReplicasCommand,
+} from './list.commands.js';
+
+/** The group and the options that all of its commands take, before or after their own word. */
+@Command({
+  name: 'ctl',
+  description: 'Look at and change a running server.',
+  subCommands: [
+    CtlStatusCommand,
+    CtlNodesCommand,
+    CtlNodeCommand,
+    CtlGpusCommand,
+    CtlModelsCommand,
+    CtlModelCommand,
+    CtlReplicasCommand,
+    CtlReplicaCommand,
+    CtlEndpointsCommand,
+    CtlEventsCommand,
+    CtlExplainPlacementCommand,
+    CtlExplainRequestCommand,
+    CtlVersionCommand,
+  ],
+})
+export class CtlCommand extends GroupCommand {
+  protected override readonly examples = [
+    ['llmgw ctl status', 'how the whole is doing'],
+    ['llmgw ctl replicas --model qwen -o wide', 'the copies of one model'],
+    ['llmgw ctl explain-placement qwen', 'why a replica is where it is, or nowhere'],
+  ] as const;
+
+  @Option({
+    flags: '--server <url>',
+    description: 'admin API (default http://127.0.0.1:8081, env LLMGW_ADMIN_URL)',
+  })
+  parseServer(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '--token-file <file>', description: 'file with the token (env LLMGW_TOKEN_FILE)' })
+  parseTokenFile(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '-o, --output <format>', description: 'table, wide, json, yaml or name' })
+  parseOutput(value: string): string {
+    return value;
+  }
+
+  @Option({ flags: '-w, --watch', description: 'look again every two seconds and show what changed' })
+  parseWatch(): boolean {
+    return true;
+  }
+
+  @Option({ flags: '--no-color', description: 'never colour' })
+  parseColor(): boolean {
+    return false;
+  }
+}
