@@ -4,6 +4,7 @@ import { AgentCommand } from './agent.command.js';
 import { ConfigCommand } from './config.command.js';
 import { CtlCommand } from './ctl/ctl.command.js';
 import { ServerCommand } from './server.command.js';
+import { UpCommand } from './up.command.js';
 import { setUpRoot, type CommanderCommand } from './llmgw-command.js';
 
 /** Gives the root command its name and manners; nest-commander makes it bare. */
@@ -18,6 +19,7 @@ export class RootSetup {
     RootSetup,
     ServerCommand,
     AgentCommand,
+    UpCommand,
     ...ConfigCommand.registerWithSubCommands(),
     ...CtlCommand.registerWithSubCommands(),
   ],

@@ -2,12 +2,13 @@ import { Command, Option } from 'nest-commander';
 import { loadServerConfig, type LoadedConfig } from '../config/load.js';
 import type { ScalarFlag } from '../config/overlay.js';
 import type { ServerConfig } from '../config/server-config.js';
+import type { Origin } from '../config/settings-reader.js';
 import { systemClock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
 import { createLogger, type Logger } from '../shared/logger.js';
 import { LlmgwCommand, collect } from './llmgw-command.js';
+import { checkPortsFree } from './port-check.js';
 import { StopSignals } from './stop-signals.js';
-import { describeStartFailure } from './start-failure.js';
 import { loadServerWorld } from './worlds.js';
 
 interface ServerOptions {
@@ -63,6 +64,7 @@ export class ServerCommand extends LlmgwCommand {
     const loaded = readServerConfig(options);
     const logger = createLogger(loaded.config.log);
     warnAbout(loaded, logger);
+    await checkPortsFree(loaded.config);
     await serveUntilStopped(loaded.config, logger);
   }
 }
@@ -70,7 +72,7 @@ export class ServerCommand extends LlmgwCommand {
 /** Configuration of file, environment and the flags of `server`. */
 export function readServerConfig(
   options: ServerOptions,
-  amend?: (config: ServerConfig) => void,
+  amend?: (config: ServerConfig, origins: ReadonlyMap<string, Origin>) => void,
 ): LoadedConfig<ServerConfig> {
   const file = options.config ?? process.env['LLMGW_CONFIG'];
   return loadServerConfig({
@@ -104,9 +106,7 @@ async function serveUntilStopped(config: ServerConfig, logger: Logger): Promise<
   const startServer = await loadServerWorld();
   const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
   try {
-    const server = await startServer(config, { logger }).catch((error: unknown) => {
-      throw describeStartFailure(error);
-    });
+    const server = await startServer(config, { logger });
     logger.info({ ...server.addresses }, 'server is up');
     await signals.requested();
     logger.info({ graceMs: config.shutdownGrace }, 'server is stopping');

@@ -17,6 +17,8 @@ export interface RunningAgent {
   /** Stops every engine the agent runs. */
   stopEngines(): Promise<void>;
   close(): Promise<void>;
+  /** Kills what is left of the engines, at once and without waiting. */
+  killEngines?(): void;
 }
 
 export type StartServer = (config: ServerConfig, context: { logger: Logger }) => Promise<RunningServer>;
@@ -29,7 +31,23 @@ export async function loadServerWorld(): Promise<StartServer> {
 }
 
 export async function loadAgentWorld(): Promise<StartAgent> {
-  const path = '../agent/bootstrap.js';
-  const world = (await import(path)) as { startAgent: StartAgent };
-  return world.startAgent;
+  const { startAgent } = await import('../agent/bootstrap.js');
+  return startAgent;
+}
+
+export interface EmbeddedEngine {
+  embeddedAvailable(): Promise<
+    { readonly available: true } | { readonly available: false; readonly reason: string }
+  >;
+}
+
+export async function loadEmbeddedEngine(): Promise<EmbeddedEngine> {
+  const path = '../engines/embedded/availability.js';
+  return (await import(path)) as EmbeddedEngine;
+}
+
+export async function writeTinyModelTo(file: string): Promise<void> {
+  const path = '../engines/tiny-model/tiny-model.js';
+  const { writeTinyModel } = (await import(path)) as { writeTinyModel: (file: string) => Promise<void> };
+  await writeTinyModel(file);
 }

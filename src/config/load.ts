@@ -22,7 +22,7 @@ export interface ConfigSources<T> {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly flags?: readonly ScalarFlag[];
   /** Changes the configuration after file, environment and flags, before anything is checked. */
-  readonly amend?: (config: T) => void;
+  readonly amend?: (config: T, origins: ReadonlyMap<string, Origin>) => void;
 }
 
 export interface ServerSources extends ConfigSources<ServerConfig> {
@@ -49,7 +49,7 @@ export interface LoadedConfig<T> {
 export function loadServerConfig(sources: ServerSources): LoadedConfig<ServerConfig> {
   return load(sources, ServerConfig, (config, findings) => {
     addEndpoints(config, sources.endpoints ?? [], findings);
-    sources.amend?.(config);
+    sources.amend?.(config, findings.origins);
     validateSettings(config, findings);
     checkServer(config, findings, ephemeralPorts());
     if (sources.mayServeNothing !== true) checkServesSomething(config, findings);
@@ -61,7 +61,7 @@ export function loadServerConfig(sources: ServerSources): LoadedConfig<ServerCon
 export function loadAgentConfig(sources: AgentSources): LoadedConfig<AgentConfig> {
   return load(sources, AgentConfig, (config, findings) => {
     addLabels(config, sources.labels ?? [], findings);
-    sources.amend?.(config);
+    sources.amend?.(config, findings.origins);
     validateSettings(config, findings);
     checkAgent(config, findings);
     checkFiles(agentFiles(config), findings);
