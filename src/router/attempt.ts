@@ -225,7 +225,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       this.keep(stream.bytes, stream.from, stream.to);
       return true;
     }
-    if (stream.error !== undefined) {
+    if (stream.startsWithError && stream.error !== undefined) {
       const data = stream.error;
       this.upstream?.abort();
       const failure: AttemptFailure = { kind: 'error_event', status: statusInEvent(data) };

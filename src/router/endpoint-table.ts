@@ -25,6 +25,7 @@ export class EndpointTable implements EndpointContext {
   private readonly leaving = new Set<EndpointState>();
   private readonly modelsByName = new Map<string, ModelState>();
   private names = new Map<string, ModelState>();
+  private closed = false;
 
   constructor(private readonly options: TableOptions) {
     this.clock = options.clock;
@@ -76,6 +77,7 @@ export class EndpointTable implements EndpointContext {
 
   /** An attempt on `endpoint` ended: room for those who wait, and the end of an endpoint that was only finishing. */
   released(endpoint: EndpointState, nowMs: number): void {
+    if (this.closed) return;
     if (endpoint.draining) {
       this.sweep();
       return;
@@ -107,8 +109,14 @@ export class EndpointTable implements EndpointContext {
     this.options.evidenceTurned();
   }
 
-  /** Closes every connection; for the end of the process. */
+  /** From here on nobody who waits is let through; for the end of the process. */
+  close(): void {
+    this.closed = true;
+  }
+
+  /** Closes every connection. */
   destroy(): void {
+    this.closed = true;
     for (const endpoint of this.all()) endpoint.upstream.destroy();
   }
 

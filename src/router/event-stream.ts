@@ -25,6 +25,8 @@ export class EventStream {
   done = false;
   /** The data of the first error event among them. */
   error: string | undefined;
+  /** The very first data event was an error: the answer is one, whatever its status says. */
+  startsWithError = false;
   /** Every data event so far. */
   totalEvents = 0;
   private held: Buffer | undefined;
@@ -85,8 +87,10 @@ export class EventStream {
     this.totalEvents += 1;
     const event = bytes.toString('latin1', from, Math.min(to, from + HEAD_OF_EVENT));
     if (isDone(event, this.dialect)) this.done = true;
-    else if (isError(event)) this.error ??= dataOf(bytes.toString('utf8', from, to));
-    else this.tokens += 1;
+    else if (isError(event)) {
+      this.error ??= dataOf(bytes.toString('utf8', from, to));
+      if (this.totalEvents === 1) this.startsWithError = true;
+    } else this.tokens += 1;
   }
 }
 

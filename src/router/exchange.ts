@@ -198,8 +198,9 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.common.push(...grant.headers);
     this.budget = this.profile.retryBudget.begin();
     this.profile.hedgeBudget.earn();
-    const { queueMs } = this.profile.deadlines;
+    const { queueMs, totalMs } = this.profile.deadlines;
     const now = this.core.clock.monotonicMs();
+    if (totalMs > 0) this.watch.by(this.arrivedMs + totalMs);
     this.queueDeadlineMs = queueMs === 0 ? undefined : now + queueMs;
     this.admit(now);
   }
@@ -386,7 +387,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     const now = this.core.clock.monotonicMs();
     attempt.record.endedMs = now - this.arrivedMs;
     this.facts.detail = detail;
-    if (!this.tried.includes(attempt.endpoint.id)) this.tried.push(attempt.endpoint.id);
+    this.exclude(attempt.endpoint);
     const decision = decideRetry(failure, this.retryState());
     attempt.record.next = decision.action;
     if ('because' in decision) attempt.record.nextBecause = decision.because;
@@ -398,6 +399,16 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     // The other one of a hedged pair may still do it.
     if (this.running.some((other) => other !== attempt && other.active)) return;
     this.follow(decision, attempt, now);
+  }
+
+  /** An endpoint that left the table cannot be chosen anyway, and its id may already be a new generation's. */
+  private exclude(endpoint: EndpointState): void {
+    if (!endpoint.draining && !this.tried.includes(endpoint.id)) this.tried.push(endpoint.id);
+  }
+
+  private readmit(endpoint: EndpointState): void {
+    const at = this.tried.indexOf(endpoint.id);
+    if (at >= 0) this.tried.splice(at, 1);
   }
 
   private retryState() {
@@ -423,7 +434,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
       case 'retry_fresh_socket':
         series?.retries.add(decision.reason);
         this.freshSocketTried = true;
-        this.tried.splice(this.tried.indexOf(attempt.endpoint.id), 1);
+        this.readmit(attempt.endpoint);
         attempt.endpoint.upstream.closeIdle();
         return this.send(attempt.endpoint, 'fresh_socket', attempt.trial, this.promptTokens, now);
       case 'retry_elsewhere':

@@ -7,6 +7,8 @@ import type { WriteArena } from './bytes/write-arena.js';
 const LINGER_MS = 5_000;
 /** And how much of it is read and thrown away. */
 const LINGER_MAX_BYTES = 256 * 1024 * 1024;
+/** A body announced no larger than this is read to its end and thrown away, and the connection lives on. */
+const DISCARD_MAX_BYTES = 1024 * 1024;
 
 /** node:http's request with the way back to its front: listeners are shared functions, not closures per request. */
 export class FrontRequest extends IncomingMessage {
@@ -29,8 +31,8 @@ export interface FrontEnvironment {
 /** `Front` over node:http. The chunk framing is written here: node's own costs three buffers per write. */
 export class NodeFront implements Front {
   headGiven = false;
-  /** Whether a body was announced; until it has been read, an answer must not close the connection abruptly. */
-  expectsBody = false;
+  /** Bytes of the body as announced, Infinity where its length is not known. An early answer must not cut it off. */
+  announcedBodyBytes = 0;
   private headSent = false;
   private ended = false;
   private gone = false;
@@ -94,7 +96,7 @@ export class NodeFront implements Front {
     this.ended = true;
     if (!this.headSent) this.sendHead();
     const last = this.framed(bytes, from, to, true);
-    if (this.bodyRead) {
+    if (!this.mustLinger) {
       this.endWith(last);
     } else {
       this.response.write(last);
@@ -112,9 +114,9 @@ export class NodeFront implements Front {
     else socket?.destroy();
   }
 
-  private get bodyRead(): boolean {
-    // node calls a request without body complete only after it was handed over.
-    return !this.expectsBody || this.request.complete;
+  /** The client is still sending a body too large to be read for nothing: the connection ends, but gently. */
+  private get mustLinger(): boolean {
+    return this.announcedBodyBytes > DISCARD_MAX_BYTES && !this.request.complete;
   }
 
   private get dead(): boolean {
@@ -126,7 +128,7 @@ export class NodeFront implements Front {
     const { response } = this;
     const headers = [...this.headers];
     if (this.status !== 204 && this.status !== 304) this.pushFraming(headers);
-    if (this.untilClose || this.environment.closing || !this.bodyRead) headers.push('connection', 'close');
+    if (this.untilClose || this.environment.closing || this.mustLinger) headers.push('connection', 'close');
     response.writeHead(this.status, headers);
     response.chunkedEncoding = false;
   }

@@ -120,6 +120,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   }
 
   private endAll(): void {
+    this.table.close();
     for (const exchange of this.exchanges) exchange.shutDown();
     // The last bytes leave in this turn of the loop; whoever does not take them now never will.
     this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
@@ -182,12 +183,12 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const head = readRequestHead(request, this.ids);
     if (!(head instanceof RequestHead)) {
       // Nothing of a malformed head is trusted, not even how long its body is.
-      front.expectsBody = true;
+      front.announcedBodyBytes = Number.POSITIVE_INFINITY;
       giveError(front, 'openai', [], head);
       this.countLocal(OTHER_ROUTE_INDEX, head.code === 'bad_request' ? 400 : 431);
       return;
     }
-    front.expectsBody = head.chunkedBody || head.contentLength > 0;
+    front.announcedBodyBytes = head.chunkedBody ? Number.POSITIVE_INFINITY : head.contentLength;
     const match = matchRoute(head.method, head.path);
     const common = commonHeaders(head, this.config.cors);
     if (this.stopping) this.refuse(front, head, match, common, SHUTTING_DOWN);

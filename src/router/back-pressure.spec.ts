@@ -1,0 +1,84 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { delta, DONE, RouterHarness } from '../../test/support/router-harness.js';
+import { waitFor } from '../../test/support/wait-for.js';
+
+let harness: RouterHarness;
+afterEach(() => harness.stop());
+
+const MIB = 1024 * 1024;
+
+describe('a client that does not read', () => {
+  // Writing without waiting grew memory by the whole answer; waiting without looking for the client's end hung for ever.
+  for (const stream of [true, false]) {
+    it(`makes the engine wait (${stream ? 'events' : 'bytes'}), and its leaving ends everything at once`, async () => {
+      harness = await RouterHarness.start();
+      const event = delta('x'.repeat(32 * 1024));
+      harness.engine().onRequest(async (_request, wire) => {
+        if (stream) await wire.startStream();
+        else await wire.write('HTTP/1.1 200 OK\r\ncontent-type: x/y\r\ntransfer-encoding: chunked\r\n\r\n');
+        for (let sent = 0; sent < 100 * MIB && !wire.peerGone; sent += event.length) {
+          await wire.chunk(event);
+          total += event.length;
+        }
+      });
+      let total = 0;
+      const before = process.memoryUsage();
+      const clients = await Promise.all(Array.from({ length: 5 }, () => harness.chat({ stream })));
+      for (const client of clients) {
+        await client.waitForText('200 OK');
+        client.pause();
+      }
+      // The engine has come to a stop: what it managed to send lies in the kernel's buffers.
+      let last = -1;
+      await waitFor(async () => {
+        const stopped = total === last;
+        last = total;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        return stopped;
+      });
+      expect(total).toBeLessThan(5 * 20 * MIB);
+      const after = process.memoryUsage();
+      expect(after.external + after.arrayBuffers - before.external - before.arrayBuffers).toBeLessThan(
+        60 * MIB,
+      );
+      for (const client of clients) client.rst();
+      await harness.engine().waitIdle();
+      await harness.settle();
+      for (const record of harness.accessLog()) expect(record).toMatchObject({ outcome: 'client_closed' });
+    });
+  }
+
+  it('for too long is ended, and the engine is not blamed for its silence', async () => {
+    harness = await RouterHarness.start({ deadlines: { idle: 100, clientStall: 400 } });
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.startStream();
+      while (!wire.peerGone) await wire.chunk(delta('x'.repeat(64 * 1024)));
+    });
+    const client = await harness.chat({ stream: true });
+    await client.waitForText('200 OK');
+    client.pause();
+    await harness.engine().waitIdle();
+    await harness.settle();
+    expect(harness.accessLog()).toMatchObject([{ outcome: 'client_closed', status: 499 }]);
+    expect(await harness.metric('llmgw_stream_aborted_total{reason="client_stalled"}')).toBe(1);
+    expect(harness.router.endpoints()[0]).toMatchObject({ failuresTotal: 0, state: 'up' });
+  });
+
+  it('for a while gets every byte afterwards', async () => {
+    harness = await RouterHarness.start({ deadlines: { idle: 200 } });
+    const events = Array.from({ length: 400 }, (_, i) => delta(`${i}:${'y'.repeat(16 * 1024)}`));
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.startStream();
+      for (const event of events) await wire.chunk(event);
+      await wire.chunk(DONE);
+      await wire.lastChunk();
+    });
+    const client = await harness.chat({ stream: true });
+    await client.waitForText('200 OK');
+    client.pause();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    client.resume();
+    await client.waitForText('[DONE]');
+    expect((await client.response()).body.toString()).toBe(events.join('') + DONE);
+  });
+});
