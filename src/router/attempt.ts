@@ -6,9 +6,11 @@ import {
   engineErrorAnswer,
   errorEventAnswer,
   isEventStream,
+  startsWithError,
   statusInEvent,
   type EngineErrorAnswer,
 } from './engine-answer.js';
+import { oneRun, type ByteRuns } from './byte-runs.js';
 import { EventStream } from './event-stream.js';
 import type { ExplainedAttempt } from './explain-ring.js';
 import type { DialectName } from './routes.js';
@@ -35,13 +37,15 @@ export interface AttemptOwner {
   /** The answer begins: true if it is this attempt's to give, false if another has won meanwhile. */
   begins(attempt: Attempt, head: UpstreamHead): boolean;
   /** Bytes for the client; false to pause. */
-  relay(bytes: Buffer, from: number, to: number): boolean;
+  relay(runs: ByteRuns): boolean;
   /** The whole body at once. */
-  relayAll(bytes: Buffer, from: number, to: number): void;
-  /** Whole events for the client, `events` of them with data; false to pause. */
-  relayEvents(attempt: Attempt, stream: EventStream): boolean;
+  relayWhole(runs: ByteRuns): void;
+  /** Whole events for the client; false to pause. */
+  relayEvents(stream: EventStream): boolean;
+  /** What is being relayed is an error under a 200. */
+  engineErred(): void;
   /** The answer is complete for the client. */
-  answered(attempt: Attempt): void;
+  answered(): void;
   /** The attempt failed; before the answer began there may be another. */
   failed(
     attempt: Attempt,
@@ -92,8 +96,8 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     return this.phase === 'relayingEvents' || this.phase === 'relayingBytes';
   }
 
-  /** The stream ended inside an event part of which the client already has. */
-  get brokeInsideEvent(): boolean {
+  /** The client has a part of an event, and nothing may come in between. */
+  get insideEvent(): boolean {
     return this.stream?.passedHalf === true;
   }
 
@@ -150,7 +154,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       case 'waiting':
         return this.firstBytes(slab, from, to);
       case 'relayingBytes':
-        return this.owner.relay(slab, from, to);
+        return this.owner.relay(oneRun(slab, from, to));
       case 'peeking':
         return this.peek(slab, from, to);
       case 'relayingEvents':
@@ -169,7 +173,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       case 'relayingBytes':
         this.endpoint.worked(this.owner.monotonicMs());
         this.end('ok');
-        return this.owner.answered(this);
+        return this.owner.answered();
       case 'relayingEvents':
         return this.endOfEvents();
       case 'waiting':
@@ -201,12 +205,13 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     const { head } = this;
     if (head === undefined || !this.begins(head)) return true;
     this.phase = 'relayingBytes';
+    if (startsWithError(slab, from, to)) this.owner.engineErred();
     // The whole body in one read, as most answers come: it leaves with its head in one write.
     if (head.framing === 'length' && head.contentLength === to - from) {
-      this.owner.relayAll(slab, from, to);
+      this.owner.relayWhole(oneRun(slab, from, to));
       return true;
     }
-    return this.owner.relay(slab, from, to);
+    return this.owner.relay(oneRun(slab, from, to));
   }
 
   private begins(head: UpstreamHead): boolean {
@@ -220,9 +225,9 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     const { stream, head } = this;
     if (stream === undefined || head === undefined) return true;
     stream.push(slab, from, to);
-    const overdue = this.keptBytes + (stream.to - stream.from) > PEEK_MAX_BYTES;
-    if (stream.events === 0 && !overdue) {
-      this.keep(stream.bytes, stream.from, stream.to);
+    const overdue = this.keptBytes + stream.runs.length > PEEK_MAX_BYTES;
+    if (stream.events === 0 && !overdue && !stream.passedHalf) {
+      this.keepRuns(stream.runs);
       return true;
     }
     if (stream.startsWithError && stream.error !== undefined) {
@@ -234,7 +239,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     }
     if (!this.begins(head)) return true;
     this.phase = 'relayingEvents';
-    this.prependKept(stream);
+    if (this.keptBytes > 0) this.prependKept(stream);
     return this.relayWhole(stream);
   }
 
@@ -248,7 +253,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   private relayWhole(stream: EventStream): boolean {
     if (stream.tokens > 0) this.lease.generated(stream.tokens);
     if (stream.done) this.phase = 'tail';
-    return this.owner.relayEvents(this, stream) || stream.done;
+    return this.owner.relayEvents(stream) || stream.done;
   }
 
   private endOfEvents(): void {
@@ -256,14 +261,14 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended inside an event');
     }
     this.end('ok');
-    this.owner.answered(this);
+    this.owner.answered();
   }
 
   /** A head without a body is an answer all the same (204). */
   private endWithoutBody(): void {
     if (this.head === undefined || !this.begins(this.head)) return;
     this.end('ok');
-    this.owner.answered(this);
+    this.owner.answered();
   }
 
   private keepError(slab: Buffer, from: number, to: number): boolean {
@@ -289,11 +294,15 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     this.keptBytes += to - from;
   }
 
+  private keepRuns(runs: ByteRuns): void {
+    if (runs.length === 0) return;
+    this.kept.push(runs.toBuffer());
+    this.keptBytes += runs.length;
+  }
+
   private prependKept(stream: EventStream): void {
-    if (this.keptBytes === 0) return;
-    stream.bytes = Buffer.concat([...this.kept, stream.bytes.subarray(stream.from, stream.to)]);
-    stream.from = 0;
-    stream.to = stream.bytes.length;
+    const bytes = Buffer.concat([...this.kept, stream.runs.toBuffer()]);
+    stream.runs.clear().add(bytes, 0, bytes.length);
     this.kept = [];
     this.keptBytes = 0;
   }

@@ -22,7 +22,6 @@ describe('a client that does not read', () => {
         }
       });
       let total = 0;
-      const before = process.memoryUsage();
       const clients = await Promise.all(Array.from({ length: 5 }, () => harness.chat({ stream })));
       for (const client of clients) {
         await client.waitForText('200 OK');
@@ -36,11 +35,8 @@ describe('a client that does not read', () => {
         await new Promise((resolve) => setTimeout(resolve, 100));
         return stopped;
       });
+      // A few megabytes a stream are the kernel's; a proxy that does not wait takes the whole hundred.
       expect(total).toBeLessThan(5 * 20 * MIB);
-      const after = process.memoryUsage();
-      expect(after.external + after.arrayBuffers - before.external - before.arrayBuffers).toBeLessThan(
-        60 * MIB,
-      );
       for (const client of clients) client.rst();
       await harness.engine().waitIdle();
       await harness.settle();

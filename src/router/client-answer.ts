@@ -1,113 +1,163 @@
-import { API_ERRORS } from '../shared/errors.js';
-import { clampRetryAfter } from '../domain/request/drain-rate.js';
-import type { CorsConfig } from '../config/server-config.js';
-import { dialectOf, type GatewayError } from './dialects.js';
-import { passedHeaders, retryAfterHeaders, wrappedMessage, type EngineErrorAnswer } from './engine-answer.js';
-import type { Front } from './front.js';
-import type { RequestHead } from './request-head.js';
+import { giveEngineError, giveError, plainHeaders, streamHeaders } from './answer-heads.js';
+import { emptyRuns, oneRun, textRun, type ByteRuns } from './byte-runs.js';
+import { dialectOf, type Dialect, type GatewayError } from './dialects.js';
+import type { EngineErrorAnswer } from './engine-answer.js';
+import type { Front, HeaderList } from './front.js';
 import type { DialectName } from './routes.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
-/** Headers every answer carries: the request id and, where it is configured, CORS. */
-export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
-  const headers = ['x-request-id', head.requestId];
-  if (cors.origins.length > 0) pushCors(headers, head, cors);
-  return headers;
-}
+/** Pause after which a comment shows everybody between here and the client that the stream lives, ms. */
+export const HEARTBEAT_MS = 10_000;
 
-/** What browsers may read of an answer beside the basics. */
-const EXPOSED =
-  'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts';
+const EVENT_STREAM = 'text/event-stream';
 
-function allowedOrigin(head: RequestHead, cors: CorsConfig): string | undefined {
-  if (head.origin === undefined) return undefined;
-  if (cors.origins.includes('*')) return '*';
-  return cors.origins.includes(head.origin) ? head.origin : undefined;
-}
+/**
+ * What the client gets, and in which form things can still be said to it: a real status while none is out, an event
+ * once a stream has begun, a broken connection when a whole answer has. Knows nothing of engines or attempts.
+ */
+export class ClientAnswer {
+  /** The answer is an event stream. */
+  streamed = false;
+  /** Status given, or that an error in the stream stands for. */
+  status: number | undefined;
+  bytes = 0;
+  /** Data events given. */
+  events = 0;
+  lastWriteMs = 0;
+  /** Since when the client takes no more bytes; undefined while it does. */
+  slowSinceMs: number | undefined;
+  private begun = false;
+  private finished = false;
+  private readonly words: Dialect;
 
-function pushCors(headers: string[], head: RequestHead, cors: CorsConfig): void {
-  const origin = allowedOrigin(head, cors);
-  // Caches must not hand one origin's answer to another, nor the answer without CORS to anybody.
-  if (origin !== '*') headers.push('vary', 'Origin');
-  if (origin === undefined) return;
-  headers.push('access-control-allow-origin', origin, 'access-control-expose-headers', EXPOSED);
-}
-
-/** Headers of the answer to a preflight; it carries no credentials, so it is answered before any are asked for. */
-export function preflightHeaders(head: RequestHead, cors: CorsConfig): string[] {
-  const headers = commonHeaders(head, cors);
-  if (allowedOrigin(head, cors) === undefined) return headers;
-  headers.push('access-control-allow-methods', 'GET, HEAD, POST, OPTIONS', 'access-control-max-age', '600');
-  // SDKs add headers with each release; echoing is what keeps browsers working, and grants nothing by itself.
-  if (head.corsRequestHeaders !== undefined) {
-    headers.push('access-control-allow-headers', head.corsRequestHeaders);
+  constructor(
+    private readonly front: Front,
+    private readonly dialect: DialectName,
+    private readonly common: string[],
+  ) {
+    this.words = dialectOf(dialect);
   }
-  return headers;
-}
 
-/** Head of a stream whose engine has answered, or is still waited for. */
-export function streamHeaders(common: readonly string[], contentType: string): string[] {
-  return [
-    ...common,
-    'content-type',
-    contentType,
-    'cache-control',
-    'no-cache',
-    // nginx and its like collect a response before they pass it on, unless told.
-    'x-accel-buffering',
-    'no',
-  ];
-}
-
-export function plainHeaders(common: readonly string[], head: UpstreamHead): string[] {
-  return [...common, ...passedHeaders(head)];
-}
-
-/** Gives an error of the gateway's own as the whole answer. */
-export function giveError(
-  front: Front,
-  dialect: DialectName,
-  common: readonly string[],
-  error: GatewayError,
-  extra: {
-    readonly retryAfterSeconds?: number | undefined;
-    readonly allow?: string;
-    readonly noRetry?: boolean;
-  } = {},
-): number {
-  const { status } = API_ERRORS[error.code];
-  const headers = [...common, 'content-type', 'application/json'];
-  if (status === 429 || status === 503) {
-    headers.push('retry-after', String(clampRetryAfter(extra.retryAfterSeconds ?? 1)));
+  /** A status is out. */
+  get statusGiven(): boolean {
+    return this.front.headGiven;
   }
-  if (extra.allow !== undefined) headers.push('allow', extra.allow);
-  if (extra.noRetry === true) headers.push('x-should-retry', 'false');
-  giveBody(front, status, headers, Buffer.from(dialectOf(dialect).errorBody(error)));
-  return status;
+
+  addHeaders(headers: HeaderList): void {
+    this.common.push(...headers);
+  }
+
+  /** The status cannot wait any longer: an event stream begins that has no event yet. */
+  commitStatus(nowMs: number): boolean {
+    this.status = 200;
+    this.streamed = true;
+    this.front.head(200, streamHeaders(this.common, EVENT_STREAM), 'stream');
+    return this.heartbeat(nowMs);
+  }
+
+  /** A comment (or ping) between two events; false when the client is slow. */
+  heartbeat(nowMs: number): boolean {
+    return this.give(textRun(this.words.heartbeat), nowMs);
+  }
+
+  /** The engine's answer begins. False when a stream was promised and this is none. */
+  begin(head: UpstreamHead, streamed: boolean, extra: HeaderList, nowMs: number): boolean {
+    if (this.statusGiven) {
+      this.begun = streamed;
+      return streamed;
+    }
+    this.begun = true;
+    this.lastWriteMs = nowMs;
+    this.status = head.status;
+    this.streamed = streamed;
+    const common = extra.length === 0 ? this.common : [...this.common, ...extra];
+    if (streamed) {
+      this.front.head(head.status, streamHeaders(common, head.contentType ?? EVENT_STREAM), 'stream');
+    } else {
+      this.front.head(head.status, plainHeaders(common, head), bodyLength(head));
+    }
+    return true;
+  }
+
+  /** False when the client is slow. */
+  give(runs: ByteRuns, nowMs: number): boolean {
+    this.bytes += runs.length;
+    this.lastWriteMs = nowMs;
+    if (this.front.give(runs)) return true;
+    this.slowSinceMs ??= nowMs;
+    return false;
+  }
+
+  /** The last bytes and the end. */
+  finish(runs: ByteRuns): void {
+    if (this.finished) return;
+    this.finished = true;
+    this.bytes += runs.length;
+    this.front.finish(runs);
+  }
+
+  /** The end, when it is not out yet. */
+  complete(): void {
+    if (!this.finished) this.finish(emptyRuns());
+  }
+
+  /** Breaks the connection. */
+  cut(): void {
+    this.finished = true;
+    this.front.cut();
+  }
+
+  /** Says an error of the gateway in the form that is left. `halfEvent`: the client has a part of an event. */
+  fail(error: GatewayError, extra: FailureExtras, halfEvent: boolean): void {
+    if (this.finished) return;
+    if (!this.statusGiven) {
+      this.finished = true;
+      const common = extra.headers === undefined ? this.common : [...this.common, ...extra.headers];
+      this.status = giveError(this.front, this.dialect, common, error, extra);
+    } else if (this.begun && !this.streamed) {
+      this.cut();
+    } else {
+      this.endWith(this.words.errorEvent(error, this.events), halfEvent);
+    }
+  }
+
+  /** Relays an engine's error answer, as an event where a stream has begun already. */
+  failAsEngine(answer: EngineErrorAnswer, meaning: GatewayError, extra: FailureExtras): void {
+    if (this.finished) return;
+    this.status = answer.status;
+    if (this.statusGiven) {
+      const json = answer.json ? answer.body.toString('utf8') : '';
+      this.endWith(this.words.engineErrorEvent(json, meaning, this.events), false);
+      return;
+    }
+    this.finished = true;
+    const common = extra.headers === undefined ? this.common : [...this.common, ...extra.headers];
+    giveEngineError(this.front, this.dialect, common, answer, extra.noRetry === true);
+  }
+
+  private endWith(event: string, halfEvent: boolean): void {
+    // A half-sent line is closed first, or the event would become part of it.
+    const bytes = Buffer.from(halfEvent ? `\n\n${event}` : event);
+    this.finish(oneRun(bytes, 0, bytes.length));
+  }
 }
 
-/** Relays an engine's error answer; what is not JSON is wrapped once. */
-export function giveEngineError(
-  front: Front,
-  dialect: DialectName,
-  common: readonly string[],
-  answer: EngineErrorAnswer,
-  noRetry: boolean,
-): void {
-  const headers = [...common, 'content-type', 'application/json', ...retryAfterHeaders(answer)];
-  if (noRetry) headers.push('x-should-retry', 'false');
-  giveBody(front, answer.status, headers, engineErrorBody(dialect, answer));
+/** What may accompany an error while there still is a head to put it in. */
+export interface FailureExtras {
+  readonly retryAfterSeconds?: number | undefined;
+  /** Every replica was tried: the client's own retries would only repeat ours. */
+  readonly noRetry?: boolean;
+  readonly headers?: HeaderList;
 }
 
-function engineErrorBody(dialect: DialectName, answer: EngineErrorAnswer): Buffer {
-  if (answer.json) return answer.body;
-  const error = { message: wrappedMessage(answer), type: 'upstream_error', param: null, code: answer.status };
-  const wrapped =
-    dialect === 'anthropic' ? { type: 'error', error: { ...error, type: 'api_error' } } : { error };
-  return Buffer.from(JSON.stringify(wrapped));
-}
-
-export function giveBody(front: Front, status: number, headers: readonly string[], body: Buffer): void {
-  front.head(status, headers, body.length);
-  front.finish(body, 0, body.length);
+function bodyLength(head: UpstreamHead): number | 'stream' {
+  switch (head.framing) {
+    case 'length':
+      return head.contentLength ?? 0;
+    case 'none':
+      return 0;
+    case 'chunked':
+    case 'close':
+      return 'stream';
+  }
 }

@@ -62,6 +62,15 @@ export function errorEventAnswer(data: string): EngineErrorAnswer {
   return { status, body: Buffer.from(data), retryAfterSeconds: undefined, json: true };
 }
 
+/** Bytes of a JSON answer that are looked at. */
+const PEEKED_BYTES = 64;
+
+/** True if a body that came with a 200 is an error all the same: `{"error":…}` or the flat form. By its first bytes. */
+export function startsWithError(body: Buffer, from: number, to: number): boolean {
+  const start = body.toString('latin1', from, Math.min(to, from + PEEKED_BYTES));
+  return /^\s*\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/.test(start);
+}
+
 /** The HTTP status an error event names in `code` or `status`, if it does. */
 export function statusInEvent(data: string): number | undefined {
   try {

@@ -1,3 +1,4 @@
+import { emptyRuns } from './byte-runs.js';
 import type { DialectName } from './routes.js';
 
 /** A half-received event held back longer than this passes as it is: a picture in one event must not fill memory. */
@@ -13,10 +14,8 @@ const COLON = 58;
  * Clients lose nothing by it: no reader acts on half an event.
  */
 export class EventStream {
-  /** What the last push released: whole events, in `bytes`. */
-  bytes: Buffer = NOTHING;
-  from = 0;
-  to = 0;
+  /** What the last push released: whole events. */
+  readonly runs = emptyRuns();
   /** Data events among them. */
   events = 0;
   /** Those that carry a token of any kind. */
@@ -51,13 +50,11 @@ export class EventStream {
       this.held = undefined;
     }
     const whole = this.walk(bytes, start, end);
-    this.bytes = bytes;
-    this.from = start;
-    this.to = whole;
+    this.runs.clear().add(bytes, start, whole);
     if (whole === end) return;
     if (end - whole > HELD_MAX_BYTES) {
       this.passedHalf = true;
-      this.to = end;
+      this.runs.add(bytes, whole, end);
     } else {
       this.held = Buffer.from(bytes.subarray(whole, end));
     }
@@ -94,7 +91,6 @@ export class EventStream {
   }
 }
 
-const NOTHING = Buffer.alloc(0);
 const HEAD_OF_EVENT = 128;
 
 function isDone(event: string, dialect: DialectName): boolean {

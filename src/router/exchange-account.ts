@@ -4,6 +4,7 @@ import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import type { AccessLog } from './access-log.js';
 import type { Attempt } from './attempt.js';
+import type { ClientAnswer } from './client-answer.js';
 import type { Authoriser, Principal } from './authoriser.js';
 import type { EndpointTable } from './endpoint-table.js';
 import type { ExplainRing, RequestExplanation } from './explain-ring.js';
@@ -42,14 +43,12 @@ export interface ExchangeFacts {
   model?: ModelState;
   profile?: RoutingProfile;
   winner?: Attempt;
-  /** The answer came as an event stream. */
-  streamed?: boolean;
-  status?: number;
-  attempts?: number;
+  /** What the client was given. */
+  readonly answer: ClientAnswer;
+  attempts?: number | undefined;
   queueMs?: number;
   firstTokenMs?: number;
   bytesIn?: number;
-  bytesOut: number;
   /** An error event of the engine passed. */
   engineError?: boolean;
   /** Every endpoint that might have answered was tried. */
@@ -74,7 +73,7 @@ export function concludeExchange(
   counted.codes.add(String(status));
   counted.duration.observe(durationMs / 1000);
   if (facts.queueMs !== undefined) series.queue.observe(facts.queueMs / 1000);
-  if (facts.firstTokenMs !== undefined && facts.streamed === true) {
+  if (facts.firstTokenMs !== undefined && facts.answer.streamed) {
     series.firstToken.observe(facts.firstTokenMs / 1000);
   }
   if (facts.winner !== undefined) series.attempts.add(shown === 'engine_error' ? 'engine_error' : 'ok');
@@ -92,11 +91,11 @@ export function concludeExchange(
     durationMs,
     queueMs: facts.queueMs,
     firstTokenMs: facts.firstTokenMs,
-    stream: facts.streamed ?? explanation.stream,
+    stream: explanation.stream,
     endpoint: facts.winner?.endpoint.id ?? explanation.attempts.at(-1)?.endpoint,
     attempts: facts.attempts,
     bytesIn: facts.bytesIn,
-    bytesOut: facts.bytesOut,
+    bytesOut: facts.answer.bytes,
     key: facts.principal.id === 'anonymous' ? undefined : facts.principal.id,
     profile: facts.profile?.name,
     clientRetries: head.clientRetries,
@@ -106,6 +105,6 @@ export function concludeExchange(
 
 /** The status as metrics count it: an answer that broke off after its 200 counts as what broke it. */
 function finalStatus(facts: ExchangeFacts, outcome: ApiErrorCode | 'ok' | 'engine_error'): number {
-  if (outcome === 'ok' || outcome === 'engine_error') return facts.status ?? 200;
+  if (outcome === 'ok' || outcome === 'engine_error') return facts.answer.status ?? 200;
   return API_ERRORS[outcome].status;
 }

@@ -1,3 +1,5 @@
+import type { ByteRuns } from './byte-runs.js';
+
 /** Name, value, name, value … of response headers. */
 export type HeaderList = readonly string[];
 
@@ -15,15 +17,13 @@ export interface Front {
   readonly headGiven: boolean;
   /** Status and headers; they leave together with the first bytes given in the same turn of the loop. */
   head(status: number, headers: HeaderList, length: AnswerLength): void;
-  /** Sends the head now, without waiting for bytes: the status is committed but no event is there yet. */
-  flushHead(): void;
   /**
-   * The next bytes of the body, copied where they cannot be sent at once.
+   * The next bytes of the body, in one write; copied where they cannot be sent at once.
    * False: the client is slow; stop reading from the engine until `FrontSink.onDrain`.
    */
-  give(bytes: Buffer, from: number, to: number): boolean;
-  /** The last bytes and the end of the answer, in one write. `from === to` ends without any. */
-  finish(bytes: Buffer, from: number, to: number): void;
+  give(runs: ByteRuns): boolean;
+  /** The last bytes, if any, and the end of the answer, in one write. */
+  finish(runs: ByteRuns): void;
   /** Breaks the connection, so that no reader can take what it has for a whole answer. */
   cut(): void;
   /** Asks for the body; until then nothing of it is read. */

@@ -1,5 +1,6 @@
 import { IncomingMessage, ServerResponse } from 'node:http';
 import type { Clock, Timer } from '../shared/clock.js';
+import type { ByteRuns } from './byte-runs.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
 import type { WriteArena } from './bytes/write-arena.js';
 
@@ -73,29 +74,23 @@ export class NodeFront implements Front {
     this.length = length;
   }
 
-  flushHead(): void {
-    if (this.dead || this.headSent) return;
-    this.sendHead();
-    this.response.flushHeaders();
-  }
-
-  give(bytes: Buffer, from: number, to: number): boolean {
+  give(runs: ByteRuns): boolean {
     if (this.dead) return true;
-    if (this.headSent) return this.write(this.framed(bytes, from, to, false));
+    if (this.headSent) return this.write(this.framed(runs, false));
     const { socket } = this.response;
     // Head and first bytes in one packet: clients measure the first token by it.
     socket?.cork();
     this.sendHead();
-    const accepted = this.write(this.framed(bytes, from, to, false));
+    const accepted = this.write(this.framed(runs, false));
     socket?.uncork();
     return accepted;
   }
 
-  finish(bytes: Buffer, from: number, to: number): void {
+  finish(runs: ByteRuns): void {
     if (this.dead) return;
     this.ended = true;
     if (!this.headSent) this.sendHead();
-    const last = this.framed(bytes, from, to, true);
+    const last = this.framed(runs, true);
     if (!this.mustLinger) {
       this.endWith(last);
     } else {
@@ -145,11 +140,11 @@ export class NodeFront implements Front {
   }
 
   /** One buffer with everything that goes on the wire: chunk size, payload and, at the end, the last chunk. */
-  private framed(bytes: Buffer, from: number, to: number, last: boolean): Buffer {
-    const length = to - from;
+  private framed(runs: ByteRuns, last: boolean): Buffer {
+    const { length } = runs;
     if (!this.chunked) {
       const plain = this.environment.arena.take(length);
-      bytes.copy(plain, 0, from, to);
+      runs.copyTo(plain, 0);
       return plain;
     }
     const size = length === 0 ? '' : `${length.toString(16)}\r\n`;
@@ -158,7 +153,7 @@ export class NodeFront implements Front {
     const framed = this.environment.arena.take(total);
     let at = framed.write(size, 0, 'latin1');
     if (length > 0) {
-      at += bytes.copy(framed, at, from, to);
+      at = runs.copyTo(framed, at);
       framed[at++] = CR;
       framed[at++] = LF;
     }

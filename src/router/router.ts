@@ -6,7 +6,7 @@ import type { Logger } from '../shared/logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
 import { AccessLog } from './access-log.js';
 import { allowAll, isRefusal, type Authoriser } from './authoriser.js';
-import { commonHeaders, giveBody, giveError, preflightHeaders } from './client-answer.js';
+import { commonHeaders, giveBody, giveError, preflightHeaders } from './answer-heads.js';
 import type { GatewayError } from './dialects.js';
 import { EndpointTable } from './endpoint-table.js';
 import { Exchange } from './exchange.js';

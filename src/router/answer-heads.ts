@@ -1,0 +1,114 @@
+import { API_ERRORS } from '../shared/errors.js';
+import { clampRetryAfter } from '../domain/request/drain-rate.js';
+import type { CorsConfig } from '../config/server-config.js';
+import { oneRun } from './byte-runs.js';
+import { dialectOf, type GatewayError } from './dialects.js';
+import { passedHeaders, retryAfterHeaders, wrappedMessage, type EngineErrorAnswer } from './engine-answer.js';
+import type { Front } from './front.js';
+import type { RequestHead } from './request-head.js';
+import type { DialectName } from './routes.js';
+import type { UpstreamHead } from './upstream/response-head.js';
+
+/** Headers every answer carries: the request id and, where it is configured, CORS. */
+export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
+  const headers = ['x-request-id', head.requestId];
+  if (cors.origins.length > 0) pushCors(headers, head, cors);
+  return headers;
+}
+
+/** What browsers may read of an answer beside the basics. */
+const EXPOSED =
+  'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts';
+
+function allowedOrigin(head: RequestHead, cors: CorsConfig): string | undefined {
+  if (head.origin === undefined) return undefined;
+  if (cors.origins.includes('*')) return '*';
+  return cors.origins.includes(head.origin) ? head.origin : undefined;
+}
+
+function pushCors(headers: string[], head: RequestHead, cors: CorsConfig): void {
+  const origin = allowedOrigin(head, cors);
+  // Caches must not hand one origin's answer to another, nor the answer without CORS to anybody.
+  if (origin !== '*') headers.push('vary', 'Origin');
+  if (origin === undefined) return;
+  headers.push('access-control-allow-origin', origin, 'access-control-expose-headers', EXPOSED);
+}
+
+/** Headers of the answer to a preflight; it carries no credentials, so it is answered before any are asked for. */
+export function preflightHeaders(head: RequestHead, cors: CorsConfig): string[] {
+  const headers = commonHeaders(head, cors);
+  if (allowedOrigin(head, cors) === undefined) return headers;
+  headers.push('access-control-allow-methods', 'GET, HEAD, POST, OPTIONS', 'access-control-max-age', '600');
+  // SDKs add headers with each release; echoing is what keeps browsers working, and grants nothing by itself.
+  if (head.corsRequestHeaders !== undefined) {
+    headers.push('access-control-allow-headers', head.corsRequestHeaders);
+  }
+  return headers;
+}
+
+/** Head of a stream whose engine has answered, or is still waited for. */
+export function streamHeaders(common: readonly string[], contentType: string): string[] {
+  return [
+    ...common,
+    'content-type',
+    contentType,
+    'cache-control',
+    'no-cache',
+    // nginx and its like collect a response before they pass it on, unless told.
+    'x-accel-buffering',
+    'no',
+  ];
+}
+
+export function plainHeaders(common: readonly string[], head: UpstreamHead): string[] {
+  return [...common, ...passedHeaders(head)];
+}
+
+/** Gives an error of the gateway's own as the whole answer. */
+export function giveError(
+  front: Front,
+  dialect: DialectName,
+  common: readonly string[],
+  error: GatewayError,
+  extra: {
+    readonly retryAfterSeconds?: number | undefined;
+    readonly allow?: string;
+    readonly noRetry?: boolean;
+  } = {},
+): number {
+  const { status } = API_ERRORS[error.code];
+  const headers = [...common, 'content-type', 'application/json'];
+  if (status === 429 || status === 503) {
+    headers.push('retry-after', String(clampRetryAfter(extra.retryAfterSeconds ?? 1)));
+  }
+  if (extra.allow !== undefined) headers.push('allow', extra.allow);
+  if (extra.noRetry === true) headers.push('x-should-retry', 'false');
+  giveBody(front, status, headers, Buffer.from(dialectOf(dialect).errorBody(error)));
+  return status;
+}
+
+/** Relays an engine's error answer; what is not JSON is wrapped once. */
+export function giveEngineError(
+  front: Front,
+  dialect: DialectName,
+  common: readonly string[],
+  answer: EngineErrorAnswer,
+  noRetry: boolean,
+): void {
+  const headers = [...common, 'content-type', 'application/json', ...retryAfterHeaders(answer)];
+  if (noRetry) headers.push('x-should-retry', 'false');
+  giveBody(front, answer.status, headers, engineErrorBody(dialect, answer));
+}
+
+function engineErrorBody(dialect: DialectName, answer: EngineErrorAnswer): Buffer {
+  if (answer.json) return answer.body;
+  const error = { message: wrappedMessage(answer), type: 'upstream_error', param: null, code: answer.status };
+  const wrapped =
+    dialect === 'anthropic' ? { type: 'error', error: { ...error, type: 'api_error' } } : { error };
+  return Buffer.from(JSON.stringify(wrapped));
+}
+
+export function giveBody(front: Front, status: number, headers: readonly string[], body: Buffer): void {
+  front.head(status, headers, body.length);
+  front.finish(oneRun(body, 0, body.length));
+}

@@ -1,0 +1,272 @@
+import type { Choice, Chosen } from '../domain/balancing/candidate.js';
+import { firstTokenDeadlineMs } from '../domain/request/deadlines.js';
+import { decideHedge } from '../domain/request/hedge.js';
+import {
+  decideRetry,
+  mayHaveStarted,
+  type AttemptFailure,
+  type Blame,
+  type RetryDecision,
+  type RetryState,
+} from '../domain/request/retry.js';
+import type { BudgetPass } from '../domain/request/retry-budget.js';
+import { Attempt, type AttemptOwner } from './attempt.js';
+import type { EndpointState } from './endpoint-state.js';
+import type { RouterCore } from './exchange-account.js';
+import type { ExplainedAttempt, RequestExplanation } from './explain-ring.js';
+import type { ModelState } from './model-state.js';
+import type { ReadBody } from './request-body.js';
+import type { RequestHead } from './request-head.js';
+import type { EngineRoute } from './routes.js';
+import type { RoutingProfile } from './routing-profiles.js';
+
+/**
+ * An answer that is not streamed shows its first token only with its last. Its deadline grows by this share of
+ * `firstToken` per output token: with 60 s, 100 ms a token.
+ */
+const UNSTREAMED_SHARE_PER_TOKEN = 1 / 600;
+/** Output tokens assumed for that when the request names no limit. */
+const UNSTREAMED_TOKENS = 4_096;
+
+/** A request that is known well enough to be sent to an engine. */
+export interface RoutedRequest {
+  readonly head: RequestHead;
+  readonly route: EngineRoute;
+  readonly body: ReadBody;
+  readonly model: ModelState;
+  readonly profile: RoutingProfile;
+  /** Monotonic. */
+  readonly arrivedMs: number;
+  /** Estimates. */
+  readonly promptTokens: number;
+  readonly outputTokens: number;
+}
+
+/** The attempts of one request: where it goes, what a failure means, whether and where it is tried again. */
+export class Tries {
+  readonly running: Attempt[] = [];
+  /** Requests sent to engines, fresh-socket retries included. */
+  sends = 0;
+  private attempts = 0;
+  private readonly tried: string[] = [];
+  private freshSocketTried = false;
+  private retriesOfStartedWork = 0;
+  private hedged = false;
+  private readonly longAnswerFactor: number;
+
+  constructor(
+    private readonly core: RouterCore,
+    private readonly owner: AttemptOwner,
+    private readonly request: RoutedRequest,
+    private readonly explanation: RequestExplanation,
+    private readonly budget: BudgetPass,
+  ) {
+    this.longAnswerFactor = longAnswerFactor(request);
+  }
+
+  /** Something was sent already, so the next one is a retry. */
+  get begun(): boolean {
+    return this.attempts > 0;
+  }
+
+  /** More than one endpoint was asked. */
+  get repeated(): boolean {
+    return this.attempts > 1;
+  }
+
+  choose(nowMs: number): Choice<EndpointState> {
+    const { model, profile, head, promptTokens, outputTokens } = this.request;
+    const facts = { model: model.name, promptTokens, outputTokens, sessionKey: head.session };
+    const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
+    const choice = model.balancer(profile).choose(model.endpoints, facts, context);
+    this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
+    this.explanation.choices.push({
+      atMs: nowMs - this.request.arrivedMs,
+      policy: choice.policy,
+      chosen: choice.endpoint?.id,
+      because: choice.because,
+      candidates: choice.candidates ?? [],
+      ...(choice.endpoint === undefined
+        ? {}
+        : { predictedCachedTokens: choice.predictedCachedTokens, costSeconds: choice.costSeconds }),
+    });
+    return choice;
+  }
+
+  /** Sends the request to what was chosen. */
+  dispatch(choice: Chosen<EndpointState>, kind: ExplainedAttempt['kind'], nowMs: number): Attempt {
+    const { endpoint, predictedCachedTokens } = choice;
+    const trial = choice.because === 'trial';
+    if (trial) endpoint.health.trialStarted(nowMs);
+    this.attempts += 1;
+    this.core.metrics.prefixPredictedTokens += predictedCachedTokens;
+    return this.send(endpoint, kind, trial, this.request.promptTokens - predictedCachedTokens, nowMs);
+  }
+
+  /** Sends it again to the same endpoint on a fresh connection: the kept-alive one was stale. */
+  resend(failed: Attempt, nowMs: number): Attempt {
+    this.freshSocketTried = true;
+    // If one was closed in silence, its siblings were too.
+    failed.endpoint.upstream.closeIdle();
+    const at = this.tried.indexOf(failed.endpoint.id);
+    if (at >= 0) this.tried.splice(at, 1);
+    return this.send(failed.endpoint, 'fresh_socket', failed.trial, this.request.promptTokens, nowMs);
+  }
+
+  private send(
+    endpoint: EndpointState,
+    kind: ExplainedAttempt['kind'],
+    trial: boolean,
+    uncachedTokens: number,
+    nowMs: number,
+  ): Attempt {
+    const { body, model, outputTokens, arrivedMs } = this.request;
+    this.sends += 1;
+    const { id, generation } = endpoint;
+    const startedMs = nowMs - arrivedMs;
+    const record: ExplainedAttempt = { number: this.sends, endpoint: id, generation, kind, startedMs };
+    this.explanation.attempts.push(record);
+    const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
+    const attempt = new Attempt(this.owner, endpoint, lease, trial, record);
+    this.running.push(attempt);
+    const { parts, length } = body.forEngine(model.name);
+    attempt.send({ head: this.engineHead(endpoint, length), body: parts, fresh: kind === 'fresh_socket' });
+    return attempt;
+  }
+
+  private engineHead(endpoint: EndpointState, length: number): string {
+    const { head, route } = this.request;
+    return (
+      endpoint.requestHead(route, head.query) +
+      `content-type: ${head.contentType ?? 'application/json'}\r\ncontent-length: ${length}\r\n` +
+      `accept-encoding: identity\r\nx-request-id: ${head.requestId}-${this.sends}\r\n${head.passed}\r\n`
+    );
+  }
+
+  /** When the attempt's present wait is over, monotonic. */
+  dueMs(attempt: Attempt): number {
+    const { deadlines } = this.request.profile;
+    if (attempt.phase === 'connecting') {
+      return deadlines.connectMs === 0 ? Number.POSITIVE_INFINITY : attempt.sentAtMs + deadlines.connectMs;
+    }
+    const firstTokenMs = firstTokenDeadlineMs(deadlines, this.request.promptTokens);
+    if (firstTokenMs === undefined) return Number.POSITIVE_INFINITY;
+    return attempt.connectedAtMs + firstTokenMs * this.longAnswerFactor;
+  }
+
+  /** Takes note of a failure and says what follows. */
+  failed(attempt: Attempt, failure: AttemptFailure, committed: boolean, nowMs: number): RetryDecision {
+    attempt.record.endedMs = nowMs - this.request.arrivedMs;
+    this.exclude(attempt.endpoint);
+    const decision = decideRetry(failure, this.retryState(committed));
+    attempt.record.next = decision.action;
+    if ('because' in decision) attempt.record.nextBecause = decision.because;
+    blame(attempt, decision.blame, failure, nowMs);
+    this.request.model.series.attempts.add(attempt.record.outcome ?? failure.kind);
+    return decision;
+  }
+
+  /** Takes what a retry costs out of the budget. */
+  spend(decision: Extract<RetryDecision, { action: 'retry_elsewhere' | 'retry_fresh_socket' }>): void {
+    this.request.model.series.retries.add(decision.reason);
+    if (decision.action === 'retry_fresh_socket') return;
+    this.budget.takeRetry();
+    if (mayHaveStarted(decision.reason)) this.retriesOfStartedWork += 1;
+  }
+
+  private retryState(answerCommitted: boolean): RetryState {
+    const { profile, promptTokens } = this.request;
+    return {
+      answerCommitted,
+      attempts: this.attempts,
+      maxAttempts: profile.maxAttempts,
+      freshSocketTried: this.freshSocketTried,
+      retriesOfStartedWork: this.retriesOfStartedWork,
+      endpointsLeft: this.untried(),
+      budgetLeft: profile.retryBudget.hasRoom,
+      promptTokens,
+    };
+  }
+
+  private untried(): number {
+    let left = 0;
+    for (const endpoint of this.request.model.endpoints) if (!this.tried.includes(endpoint.id)) left += 1;
+    return left;
+  }
+
+  /** An endpoint that left the table cannot be chosen anyway, and its id may already be a new generation's. */
+  private exclude(endpoint: EndpointState): void {
+    if (!endpoint.draining && !this.tried.includes(endpoint.id)) this.tried.push(endpoint.id);
+  }
+
+  /** Starts a second attempt beside the running one if it is time; otherwise says when to ask again. */
+  hedge(nowMs: number): number {
+    const { hedge: policy, hedgeBudget } = this.request.profile;
+    const attempt = this.running[0];
+    if (policy.afterMs === 0 || this.hedged || attempt === undefined) return Number.POSITIVE_INFINITY;
+    const state = {
+      elapsedMs: nowMs - attempt.sentAtMs,
+      answerCommitted: false,
+      running: this.running.length,
+      endpointsLeft: this.untried() - (this.tried.includes(attempt.endpoint.id) ? 0 : 1),
+    };
+    const decision = decideHedge(policy, state, hedgeBudget);
+    if (!decision.hedge) {
+      return decision.againInMs === undefined ? Number.POSITIVE_INFINITY : nowMs + decision.againInMs;
+    }
+    this.hedged = true;
+    this.tried.push(attempt.endpoint.id);
+    const choice = this.choose(nowMs);
+    this.tried.pop();
+    if (choice.endpoint === undefined) return Number.POSITIVE_INFINITY;
+    return this.dueMs(this.dispatch(choice, 'hedge', nowMs));
+  }
+
+  /** Cancels the others: `winner` answers. */
+  settle(winner: Attempt, nowMs: number): void {
+    for (const attempt of this.running.slice())
+      if (attempt !== winner) this.drop(attempt, 'hedge_lost', nowMs);
+  }
+
+  /** Cancels everything that still has something to give to the client. */
+  cancelAll(outcome: string, nowMs: number): void {
+    for (const attempt of this.running.slice())
+      if (attempt.phase !== 'tail') this.drop(attempt, outcome, nowMs);
+  }
+
+  private drop(attempt: Attempt, outcome: string, nowMs: number): void {
+    attempt.record.endedMs = nowMs - this.request.arrivedMs;
+    if (attempt.trial && !attempt.relaying) attempt.endpoint.health.trialAbandoned();
+    this.request.model.series.attempts.add(outcome);
+    attempt.cancel(outcome);
+  }
+
+  /** The attempt is over. */
+  remove(attempt: Attempt): void {
+    const at = this.running.indexOf(attempt);
+    if (at >= 0) this.running.splice(at, 1);
+  }
+}
+
+function longAnswerFactor({ route, body }: RoutedRequest): number {
+  if (!route.generates || body.stream) return 1;
+  return 1 + Math.min(body.maxTokens ?? UNSTREAMED_TOKENS, UNSTREAMED_TOKENS) * UNSTREAMED_SHARE_PER_TOKEN;
+}
+
+/** Tells the endpoint what the failure says about it. */
+function blame(attempt: Attempt, verdict: Blame, failure: AttemptFailure, nowMs: number): void {
+  const { endpoint, trial } = attempt;
+  switch (verdict) {
+    case 'fault':
+      return endpoint.faulted(nowMs, trial);
+    case 'first_token_timeout':
+      return endpoint.timedOut(attempt.sentAtMs, nowMs, trial);
+    case 'busy':
+      if (trial) endpoint.health.trialAbandoned();
+      return endpoint.busy(nowMs, failure.kind === 'status' ? failure.retryAfterMs : undefined);
+    case 'none':
+      // A 4xx is an answer: whoever refuses a bad request works.
+      if (failure.kind === 'status' || failure.kind === 'error_event') endpoint.worked(nowMs);
+      else if (trial) endpoint.health.trialAbandoned();
+  }
+}
