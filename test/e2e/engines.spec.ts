@@ -89,6 +89,11 @@ describe('the simulated engine’s program', () => {
     expect((await openai.models.list()).data.map((model) => model.id)).toEqual(['m1']);
     const embedding = await openai.embeddings.create({ model: 'm1', input: 'a' });
     expect(embedding.data[0]?.embedding).toHaveLength(64);
+    let said = '';
+    const events = await openai.responses.create({ model: 'm1', input: 'Hello', stream: true });
+    for await (const event of events) if (event.type === 'response.output_text.delta') said += event.delta;
+    const response = await openai.responses.create({ model: 'm1', input: 'Hello' });
+    expect(response.output_text).toBe(said);
     program.child.kill('SIGTERM');
     expect(await program.exited).toBe(0);
   });

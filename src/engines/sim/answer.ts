@@ -69,12 +69,13 @@ export function planAnswer(plan: AnswerPlan): Answer {
   const whole = (tokens: number) => Array.from({ length: tokens }, (_, index) => piece(index)).join('');
   const cut = plan.stop.length === 0 ? undefined : findStop(whole(plan.tokens), plan.stop);
   if (cut === undefined) {
+    let text: string | undefined;
     return {
       tokens: plan.tokens,
       finish: plan.finish,
       toolCall: undefined,
       escapedPiece: (index) => pick(plan.state, index, plainEscaped, hardEscaped),
-      text: () => whole(plan.tokens),
+      text: () => (text ??= whole(plan.tokens)),
     };
   }
   const pieces = cutPieces(piece, cut);

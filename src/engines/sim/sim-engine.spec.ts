@@ -497,6 +497,29 @@ describe('a client that leaves', () => {
   });
 });
 
+describe('a client that reads slowly', () => {
+  it('holds the answer back instead of filling memory, and gets all of it in the end', async () => {
+    const engine = await startEngine({ maxModelLen: 200_000 });
+    const client = await connect(engine);
+    client.pause();
+    const tokens = 100_000;
+    await client.post('/v1/chat/completions', chat('a', { stream: true, max_tokens: tokens }));
+    await waitFor(() => engine.stats().tokensGenerated > 1000);
+    // More than the kernel's buffers take: what was generated must stand still far before the end.
+    let before = -1;
+    await waitFor(() => {
+      const now = engine.stats().tokensGenerated;
+      const still = now === before;
+      before = now;
+      return still;
+    });
+    expect(engine.stats().tokensGenerated).toBeLessThan(tokens / 2);
+    client.resume();
+    await waitFor(() => engine.stats().completed === 1);
+    await client.waitForText('data: [DONE]\n\n');
+  });
+});
+
 describe('load and log', () => {
   it('slows down with the slots taken', async () => {
     const engine = await startEngine({ slots: 2, tpotMs: 4, loadFactor: 10 });
