@@ -78,7 +78,7 @@ describe.skipIf(BINARY === undefined)('a real llama-server under our agent', () 
 
   beforeAll(async () => {
     const model = scratch.path('tiny.gguf');
-    writeTinyModel(model);
+    await writeTinyModel(model);
     const server = await startServerProcess(scratch, [
       '--config',
       scratch.file('server.yaml', serverConfig(model)),
