@@ -1,0 +1,55 @@
+import type { EnvFromFile, ModelConfig, ProfileConfig } from '../config/server-config.js';
+import type { EnvValue, ModelSpec, Profile } from '../domain/cluster.js';
+
+/** What operators changed about a model at run time; stored, and stronger than the configuration. */
+export interface ModelOverride {
+  /** Set by `ctl scale`. */
+  readonly replicas?: number;
+  /** Set by `ctl restart`. */
+  readonly restartedWallMs?: number;
+  readonly actor: string;
+  readonly atWallMs: number;
+}
+
+/** A model of the configuration, with what operators changed about it, as the domain knows it. */
+export function modelSpec(config: ModelConfig, override: ModelOverride | undefined): ModelSpec {
+  return {
+    name: config.name,
+    aliases: config.aliases,
+    replicas: override?.replicas ?? config.replicas,
+    fallback: config.fallback,
+    priority: config.priority,
+    placement: {
+      strategy: config.placement.strategy,
+      nodeSelector: config.placement.nodeSelector,
+      antiAffinity: config.placement.antiAffinity,
+      ...(config.placement.spreadBy === undefined ? {} : { spreadBy: config.placement.spreadBy }),
+    },
+    profiles: config.profiles.map(profileSpec),
+    onNoSurge: config.onNoSurge,
+    ...(config.source === undefined ? {} : { source: config.source }),
+    ...(config.routing === undefined ? {} : { routing: config.routing }),
+    ...(override?.restartedWallMs === undefined ? {} : { restartedWallMs: override.restartedWallMs }),
+  };
+}
+
+function profileSpec(config: ProfileConfig): Profile {
+  return {
+    name: config.name,
+    engine: config.engine,
+    shards: config.shards,
+    gpus: config.gpus,
+    args: config.args,
+    env: Object.fromEntries(Object.entries(config.env).map(([name, value]) => [name, envValue(value)])),
+    startTimeoutMs: config.startTimeout,
+    stopGraceMs: config.stopGrace,
+    weight: config.weight,
+    ...(config.gpuMemory === undefined ? {} : { gpuMemoryBytes: config.gpuMemory }),
+    ...(config.gpuType === undefined ? {} : { gpuType: config.gpuType }),
+    ...(config.maxConcurrency === undefined ? {} : { maxConcurrency: config.maxConcurrency }),
+  };
+}
+
+function envValue(value: string | EnvFromFile): EnvValue {
+  return typeof value === 'string' ? { value } : { fromFile: value.fromFile };
+}

@@ -1,0 +1,127 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { CatalogService } from '../catalog/catalog.service.js';
+import {
+  backoffKey,
+  NO_MEMORY,
+  shardKey,
+  type Action,
+  type BackoffRecord,
+  type CommandRefusal,
+  type ControlMemory,
+  type LearnedFact,
+  type Plan,
+  type ReplicaRecord,
+  type Snapshot,
+} from '../domain/cluster.js';
+import { InventoryService } from '../inventory/inventory.service.js';
+import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
+import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
+import { TERM, type Term } from '../store/term.js';
+
+/**
+ * Everything a pass looks at, brought together; and how the decisions of a plan lie in the store. What is seen comes from
+ * inventory and router, what was decided from the store, what is remembered between passes lives here and nowhere else.
+ */
+@Injectable()
+export class ClusterState {
+  private memory: ControlMemory = NO_MEMORY;
+  private planNumber = 0;
+  private readonly refusals = new Map<string, CommandRefusal>();
+
+  constructor(
+    @Inject(STATE_STORE) private readonly store: StateStore,
+    @Inject(TERM) private readonly term: Term,
+    @Inject(CatalogService) private readonly catalog: CatalogService,
+    @Inject(InventoryService) private readonly inventory: InventoryService,
+    @Inject(ROUTER_PORT) private readonly router: RouterPort,
+  ) {}
+
+  /** The world as of now. `startedMs` is when this server began to decide, monotonic. */
+  snapshot(startedMs: number): Snapshot {
+    return {
+      term: this.term.current(),
+      planNumber: this.planNumber,
+      models: this.catalog.models(),
+      nodes: this.inventory.nodes(),
+      replicas: this.replicas(),
+      backoffs: values<BackoffRecord>(this.store.list('backoffs')),
+      learned: values<LearnedFact>(this.store.list('learned')),
+      inflight: this.router.inflight(),
+      evidence: this.router.evidence(),
+      startedMs,
+      refusals: this.refusals,
+      memory: this.memory,
+    };
+  }
+
+  replicas(): readonly ReplicaRecord[] {
+    return values<ReplicaRecord>(this.store.list('replicas'));
+  }
+
+  /** An agent said no to a start. */
+  commandRefused(key: string, refusal: CommandRefusal): void {
+    this.refusals.set(key, refusal);
+  }
+
+  /** A plan was carried out; `unsent` are the memory's keys of commands that could not be sent after all. */
+  planDone(plan: Plan, unsent: readonly string[]): void {
+    this.planNumber = plan.number;
+    const commands = new Map(plan.memory.commands);
+    // Not sent is not "sent and unanswered": the next pass must not wait for an answer that cannot come.
+    for (const key of unsent) commands.delete(key);
+    this.memory = { ...plan.memory, commands };
+    this.forgetOldRefusals();
+  }
+
+  /** A plan was refused or could not be stored: its number is spent, what it would have remembered is not. */
+  planDropped(plan: Plan): void {
+    this.planNumber = plan.number;
+  }
+
+  private forgetOldRefusals(): void {
+    if (this.refusals.size === 0) return;
+    const current = new Set(
+      this.replicas().flatMap((replica) =>
+        replica.shards.map((shard) => shardKey(shard.shardId, replica.generation)),
+      ),
+    );
+    for (const key of this.refusals.keys()) if (!current.has(key)) this.refusals.delete(key);
+  }
+}
+
+/** What storing a plan writes. */
+export function planOps(plan: Plan, backoffs: readonly BackoffRecord[]): readonly StoreOp[] {
+  return plan.actions.flatMap((action) => actionOps(action, backoffs));
+}
+
+function actionOps(action: Action, backoffs: readonly BackoffRecord[]): readonly StoreOp[] {
+  switch (action.kind) {
+    case 'createReplica':
+    case 'updateReplica':
+      return [{ op: 'put', collection: 'replicas', key: action.record.id, value: action.record }];
+    case 'deleteReplica':
+      return [{ op: 'delete', collection: 'replicas', key: action.replicaId }];
+    case 'putBackoff':
+      return [{ op: 'put', collection: 'backoffs', key: backoffKey(action.record), value: action.record }];
+    case 'clearBackoff':
+      return backoffs
+        .filter((one) => one.replicaId === action.replicaId && one.nodeId === action.nodeId)
+        .map((one) => ({ op: 'delete', collection: 'backoffs', key: backoffKey(one) }));
+    case 'putLearned':
+      return [{ op: 'put', collection: 'learned', key: learnedFactKey(action.fact), value: action.fact }];
+    case 'startShard':
+    case 'stopShard':
+    case 'abortInflight':
+    case 'setNodeLiveness':
+      return [];
+  }
+}
+
+function learnedFactKey(fact: Pick<LearnedFact, 'model' | 'profile' | 'gpuType'>): string {
+  // Model names hold slashes and colons; JSON keeps the parts apart whatever they hold.
+  return JSON.stringify([fact.model, fact.profile, fact.gpuType]);
+}
+
+function values<T>(entries: readonly { readonly value: unknown }[]): readonly T[] {
+  return entries.map((entry) => entry.value as T);
+}

@@ -1,0 +1,282 @@
+import {
+  forwardRef,
+  Inject,
+  Injectable,
+  type BeforeApplicationShutdown,
+  type OnApplicationBootstrap,
+  type OnModuleInit,
+} from '@nestjs/common';
+import {
+  shardKey,
+  type Action,
+  type Plan,
+  type Reason,
+  type ReplicaState,
+  type Snapshot,
+} from '../domain/cluster.js';
+import { checkPlan } from '../domain/reconcile/check-plan.js';
+import { reconcile } from '../domain/reconcile/reconcile.js';
+import { viewReplicas } from '../domain/reconcile/replica-state.js';
+import { EVENT_LOG, type EventLog } from '../events/event-log.js';
+import { InventoryService } from '../inventory/inventory.service.js';
+import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
+import { errorChain } from '../shared/errors.js';
+import { StoreError } from '../store/ports.js';
+import { ClusterState, planOps } from './cluster-state.js';
+import { planEvents, stateEvents } from './plan-events.js';
+import { DISPATCHER, type CommandAnswer, type Dispatcher, type StatusSink } from './ports.js';
+import { modelProspects } from './prospects.js';
+import { ReconcileLoop } from './reconcile-loop.js';
+import { RECONCILER_SETTINGS, type ReconcilerSettings } from './reconciler-settings.js';
+import { RoutePublisher } from './route-publisher.js';
+
+/** How the last passes went; for status and metrics. */
+export interface PassRecord {
+  readonly plan: Plan;
+  readonly atWallMs: number;
+  readonly durationMs: number;
+  /** The plan broke an invariant and nothing of it was done. */
+  readonly refused?: Reason;
+  /** The store took nothing and nothing of the plan was done. */
+  readonly notStored?: string;
+}
+
+/** Told of passes and actions, for the metrics. */
+export interface PassObserver {
+  passEnded(record: PassRecord): void;
+  actionDone(action: Action): void;
+}
+
+/**
+ * The loop that makes what is true into what is wanted. It decides nothing itself: it brings the facts together, lets the
+ * domain decide, has the plan checked, stores it, and only then carries it out, in an order that is safe to break off
+ * anywhere: stored, then unpublished, then stopped, then started.
+ *
+ * The one class with a forward reference: Nest builds such a class as a copy of its prototype with the fields assigned,
+ * so it has no `#private` members, and nothing made in its constructor may capture `this`.
+ */
+@Injectable()
+export class ReconcilerService
+  implements StatusSink, OnModuleInit, OnApplicationBootstrap, BeforeApplicationShutdown
+{
+  private loop: ReconcileLoop | undefined;
+  private startedMs = 0;
+  private last: PassRecord | undefined;
+  private lastSuccess: PassRecord | undefined;
+  private states: ReadonlyMap<string, ReplicaState> = new Map();
+  private observer: PassObserver | undefined;
+  /** Violations and store failures already in the log, so that two-second repetitions are not. */
+  private alarmed = '';
+
+  constructor(
+    @Inject(forwardRef(() => DISPATCHER)) private readonly dispatcher: Dispatcher,
+    @Inject(ClusterState) private readonly state: ClusterState,
+    @Inject(RoutePublisher) private readonly publisher: RoutePublisher,
+    @Inject(InventoryService) private readonly inventory: InventoryService,
+    @Inject(EVENT_LOG) private readonly events: EventLog,
+    @Inject(ROUTER_PORT) private readonly router: RouterPort,
+    @Inject(RECONCILER_SETTINGS) private readonly settings: ReconcilerSettings,
+  ) {}
+
+  /** The first pass comes before any listener is open: the router serves from the stored decisions at once. */
+  onModuleInit(): void {
+    this.startedMs = this.settings.clock.monotonicMs();
+    this.states = this.statesOf(this.snapshot());
+    this.tick();
+  }
+
+  onApplicationBootstrap(): void {
+    this.loop = new ReconcileLoop(this.settings.clock, this.settings.intervalMs, () => this.tick());
+    this.router.onEvidence(() => this.wake());
+    this.loop.start();
+  }
+
+  /** From here on nothing is decided: agents go on with what they have, and engines do not notice. */
+  beforeApplicationShutdown(): void {
+    this.loop?.stop();
+    this.loop = undefined;
+  }
+
+  // ------------------------------------------------------------ what wakes it
+
+  nodeChanged(): void {
+    this.wake();
+  }
+
+  commandAnswered(nodeId: string, answer: CommandAnswer): void {
+    if (answer.outcome === 'refused' && answer.shardKey !== undefined) {
+      this.settings.logger.warn(
+        { node: nodeId, shard: answer.shardKey, verdict: answer.verdict },
+        `an agent refused a command: ${answer.message ?? 'no message'}`,
+      );
+      this.state.commandRefused(answer.shardKey, {
+        verdict: answer.verdict ?? 'unknown',
+        ...(answer.message === undefined ? {} : { message: answer.message }),
+      });
+    }
+    this.wake();
+  }
+
+  /** Something changed that the loop should look at soon. */
+  wake(): void {
+    this.loop?.wake();
+  }
+
+  // ------------------------------------------------------------ what others may see
+
+  observe(observer: PassObserver): void {
+    this.observer = observer;
+  }
+
+  /** The world as of now, as the next pass would see it. */
+  snapshot(): Snapshot {
+    return this.state.snapshot(this.startedMs);
+  }
+
+  /** The last pass; undefined before the first. */
+  lastPass(): PassRecord | undefined {
+    return this.last;
+  }
+
+  /** The last pass that was carried out. */
+  lastGoodPass(): PassRecord | undefined {
+    return this.lastSuccess;
+  }
+
+  get settling(): boolean {
+    const { clock, policy } = this.settings;
+    return clock.monotonicMs() - this.startedMs < policy.settleAfterStartMs;
+  }
+
+  // ------------------------------------------------------------ the pass
+
+  /** One pass. Safe at any time, any number of times. Never throws for an operating error. */
+  tick(): void {
+    const { clock, policy, random } = this.settings;
+    const startMs = clock.monotonicMs();
+    const snapshot = this.snapshot();
+    const plan = reconcile(snapshot, policy, { nowMs: startMs, nowWallMs: clock.wallMs(), random });
+    const problem = this.refusalOf(snapshot, plan) ?? this.store(snapshot, plan);
+    if (problem === undefined) this.carryOut(plan);
+    else this.state.planDropped(plan);
+    const record: PassRecord = {
+      plan,
+      atWallMs: clock.wallMs(),
+      durationMs: clock.monotonicMs() - startMs,
+      ...problem,
+    };
+    this.last = record;
+    if (problem === undefined) {
+      this.lastSuccess = record;
+      this.alarmed = '';
+    }
+    this.observer?.passEnded(record);
+  }
+
+  /** A plan that breaks an invariant is a fault of ours: nothing of it is done, and everybody hears of it. */
+  private refusalOf(snapshot: Snapshot, plan: Plan): Pick<PassRecord, 'refused'> | undefined {
+    const violations = checkPlan(snapshot, plan);
+    const [first] = violations;
+    if (first === undefined) return undefined;
+    const refused = {
+      code: first.code,
+      message: violations.map((one) => `${one.code} (${one.subject}): ${one.message}`).join('; '),
+    };
+    if (this.isNews(`refused ${refused.message}`)) {
+      this.settings.logger.error(
+        { plan: plan.number, violations },
+        'a plan breaks an invariant and is not carried out',
+      );
+      this.events.append({
+        type: 'PlanRefused',
+        severity: 'error',
+        subject: { kind: 'server', id: 'reconciler' },
+        reason: refused,
+        actor: 'reconciler',
+      });
+    }
+    return { refused };
+  }
+
+  /** Stores decisions and events in one transaction. On failure nothing may be done that the store does not know. */
+  private store(snapshot: Snapshot, plan: Plan): Pick<PassRecord, 'notStored'> | undefined {
+    const ops = [...this.inventory.pendingOps(), ...planOps(plan, snapshot.backoffs)];
+    for (const event of planEvents(plan, snapshot.replicas)) this.events.append(event);
+    try {
+      this.events.commit(ops);
+      this.inventory.pendingStored();
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof StoreError)) throw error;
+      const notStored = errorChain(error).join(': ');
+      if (this.isNews(`store ${notStored}`)) {
+        this.settings.logger.error(
+          { code: error.code, causes: errorChain(error) },
+          'decisions cannot be stored',
+        );
+      }
+      // Without decisions only events were lost for now; what the plan says beyond them may go ahead.
+      return ops.length === 0 ? undefined : { notStored };
+    }
+  }
+
+  private carryOut(plan: Plan): void {
+    for (const action of plan.actions) {
+      if (action.kind !== 'setNodeLiveness') continue;
+      this.inventory.setLiveness(action.nodeId, action.liveness, action.reason.message);
+    }
+    this.publish(plan);
+    for (const action of plan.actions) {
+      if (action.kind !== 'abortInflight') continue;
+      this.router.abortInflight(action.replicaId, action.generation, 'shutting_down');
+    }
+    const unsent = plan.actions.flatMap((action) => this.dispatch(plan.term, action) ?? []);
+    this.state.planDone(plan, unsent);
+    for (const action of plan.actions) this.observer?.actionDone(action);
+  }
+
+  private publish(plan: Plan): void {
+    const snapshot = this.snapshot();
+    const { clock } = this.settings;
+    const nowMs = clock.monotonicMs();
+    const replicas = viewReplicas(snapshot, nowMs, clock.wallMs());
+    const prospects = modelProspects({
+      replicas,
+      learned: snapshot.learned,
+      memory: plan.memory,
+      plan,
+      settling: this.settling,
+      nowMs,
+    });
+    this.publisher.publish(plan.published, prospects);
+    for (const event of stateEvents(this.states, replicas)) this.events.append(event);
+    this.states = new Map(replicas.map((replica) => [replica.record.id, replica.state]));
+  }
+
+  /** Sends a command; the key under which the plan's memory counts it as sent, when it could not be. */
+  private dispatch(term: number, action: Action): string | undefined {
+    if (action.kind === 'startShard') {
+      const { command } = action;
+      const result = this.dispatcher.startShard(term, command);
+      return result.sent ? undefined : `start:${shardKey(command.shardId, command.generation)}`;
+    }
+    if (action.kind === 'stopShard') {
+      const { command } = action;
+      const result = this.dispatcher.stopShard(term, command, action.reason.message);
+      return result.sent ? undefined : `stop:${shardKey(command.shardId, command.generation)}`;
+    }
+    return undefined;
+  }
+
+  private statesOf(snapshot: Snapshot): ReadonlyMap<string, ReplicaState> {
+    const { clock } = this.settings;
+    const replicas = viewReplicas(snapshot, clock.monotonicMs(), clock.wallMs());
+    return new Map(replicas.map((replica) => [replica.record.id, replica.state]));
+  }
+
+  private isNews(alarm: string): boolean {
+    if (alarm === this.alarmed) return false;
+    this.alarmed = alarm;
+    return true;
+  }
+}
