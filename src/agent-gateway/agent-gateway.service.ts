@@ -96,7 +96,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     if (this.stopping) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');
   }
 
-  /** Ends every stream: the gRPC server would wait for them for ever, and the agents should dial elsewhere at once. */
+  /** Ends every stream: the gRPC server would wait for them for ever, and agents should dial anew at once. */
   beforeApplicationShutdown(): void {
     this.stopping = true;
     for (const session of this.sessions) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');

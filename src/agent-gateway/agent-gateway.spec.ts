@@ -79,7 +79,7 @@ async function startGateway(settings: Partial<GatewaySettings> = {}): Promise<Ga
   })
   class Root {}
 
-  const server = new AgentGrpcServer('127.0.0.1:0', ServerCredentials.createInsecure());
+  const server = new AgentGrpcServer('127.0.0.1:0', ServerCredentials.createInsecure(), systemClock);
   const app = await NestFactory.createMicroservice(Root, { strategy: server, logger: false });
   await app.listen();
   cleanups.push(() => app.close());

@@ -1,4 +1,4 @@
-import { Server, ServerCredentials, type ChannelOptions } from '@grpc/grpc-js';
+import { Server, ServerCredentials, setLogger, type ChannelOptions } from '@grpc/grpc-js';
 import { ServerGrpc } from '@nestjs/microservices';
 import { readFileSync } from 'node:fs';
 import {
@@ -8,9 +8,14 @@ import {
   KEEPALIVE_CHANNEL_OPTIONS,
 } from '../agent-protocol/proto.js';
 import type { TlsConfig } from '../config/server-config.js';
+import type { Clock } from '../shared/clock.js';
+import type { Logger } from '../shared/logger.js';
 
 /** Streams of one connection; an agent needs one. */
 const STREAMS_PER_CONNECTION_MAX = 16;
+
+/** Time for connections to end by themselves at a shutdown, ms; by then every stream was ended with its reason. */
+const CLOSE_LIMIT_MS = 500;
 
 /** Options of the server's end of every connection. */
 export const SERVER_CHANNEL_OPTIONS = {
@@ -29,6 +34,7 @@ export class AgentGrpcServer extends ServerGrpc {
   constructor(
     private readonly address: string,
     private readonly credentials: ServerCredentials,
+    private readonly clock: Clock,
   ) {
     super({ package: AGENT_PROTO_PACKAGE, packageDefinition: agentPackageDefinition() });
   }
@@ -41,6 +47,23 @@ export class AgentGrpcServer extends ServerGrpc {
   /** The server of grpc-js, to prove that the options arrived there. */
   get grpcServer(): Server | undefined {
     return this.server;
+  }
+
+  /** Lets the last words leave: a forced close right after the streams' end would cut off why they ended. */
+  override async close(): Promise<void> {
+    const server = this.server;
+    this.server = undefined;
+    if (server === undefined) return;
+    await new Promise<void>((resolve) => {
+      const timer = this.clock.setTimer(CLOSE_LIMIT_MS, () => {
+        server.forceShutdown();
+        resolve();
+      });
+      server.tryShutdown(() => {
+        timer.cancel();
+        resolve();
+      });
+    });
   }
 
   override async createClient(): Promise<Server> {
@@ -65,4 +88,10 @@ export function agentCredentials(tls: TlsConfig | undefined): ServerCredentials 
     [{ private_key: readFileSync(tls.keyFile), cert_chain: readFileSync(tls.certFile) }],
     ca !== null,
   );
+}
+
+/** grpc-js writes to the console by itself; what it says belongs into our log, where its failures are told anyway. */
+export function quietGrpc(logger: Logger): void {
+  const say = (...words: unknown[]) => logger.debug({ component: 'grpc' }, words.map(String).join(' '));
+  setLogger({ error: say, info: say, debug: say });
 }

@@ -195,22 +195,33 @@ function checkListeners(config: ServerConfig, problem: Report, warning: Report):
     if (other === undefined) taken.set(config[key], key);
     else problem(key, `${config[key]} is already the address of ${other}`);
   }
-  const { admin, agents, apiKeys } = config.auth;
+  const { apiKeys } = config.auth;
   if (isOpen(config.listen) && !apiKeys.required) {
     warning(
       'listen',
       `${config.listen} is reachable from other machines and needs no API key (auth.apiKeys.required)`,
     );
   }
-  if (config.insecure) return;
+  for (const { path, message } of exposureProblems(config)) problem(path, message);
+}
+
+/** Admin and agent listeners that others could reach without proving who they are; each message names both ways out. */
+export function exposureProblems(
+  config: ServerConfig,
+): readonly { readonly path: string; readonly message: string }[] {
+  if (config.insecure) return [];
+  const { admin, agents } = config.auth;
+  const found: { path: string; message: string }[] = [];
   if (isOpen(config.adminListen) && (admin.tokens.length === 0 || admin.tls === undefined)) {
-    problem('adminListen', refusal(config.adminListen, 'auth.admin.tokens and auth.admin.tls'));
+    const ways = 'auth.admin.tokens and auth.admin.tls';
+    found.push({ path: 'adminListen', message: refusal(config.adminListen, ways) });
   }
   const agentsProven = agents.joinTokensFile !== undefined || agents.tls?.caFile !== undefined;
   if (isOpen(config.agentListen) && (agents.tls === undefined || !agentsProven)) {
     const ways = 'auth.agents.tls with caFile, or auth.agents.tls and auth.agents.joinTokensFile';
-    problem('agentListen', refusal(config.agentListen, ways));
+    found.push({ path: 'agentListen', message: refusal(config.agentListen, ways) });
   }
+  return found;
 }
 
 const refusal = (address: string, ways: string): string =>

@@ -65,7 +65,8 @@ function routeModel(model: ModelSpec, input: RoutingInput, served: ReadonlySet<s
   };
 }
 
-function outlookOf(prospect: ModelProspect | undefined): 'coming' | 'none' {
+/** Whether a model without a Ready replica will have one without anybody's help. */
+export function outlookOf(prospect: ModelProspect | undefined): 'coming' | 'none' {
   if (prospect === undefined) return 'none';
   return prospect.states.some((state) => isComing(state, prospect.placementExpected)) ? 'coming' : 'none';
 }

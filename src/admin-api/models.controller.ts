@@ -1,0 +1,63 @@
+import { Controller, Get, Inject, Param } from '@nestjs/common';
+import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
+import { ReconcilerService } from '../reconciler/reconciler.service.js';
+import { ClusterReader } from './cluster-reader.js';
+import { modelDetail, modelSummary, type ModelExtras } from './model-views.js';
+import { replicaDetail, replicaSummary } from './replica-views.js';
+import { RequireRole } from './roles.js';
+import type {
+  ListView,
+  ModelDetailView,
+  ModelSummaryView,
+  ReplicaDetailView,
+  ReplicaSummaryView,
+} from './views.js';
+
+/** What clients ask for, and the copies of it that run. */
+@Controller('admin/v1')
+@RequireRole('viewer')
+export class ModelsController {
+  constructor(
+    @Inject(ClusterReader) private readonly cluster: ClusterReader,
+    @Inject(ReconcilerService) private readonly reconciler: ReconcilerService,
+    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+  ) {}
+
+  @Get('models')
+  models(): ListView<ModelSummaryView> {
+    const reading = this.cluster.read();
+    return {
+      items: reading.snapshot.models.map((model) => modelSummary(reading, model, this.extras(model.name))),
+    };
+  }
+
+  /** Names may hold slashes and colons; they come percent-encoded. */
+  @Get('models/:name')
+  model(@Param('name') name: string): ModelDetailView {
+    const model = this.cluster.model(name);
+    return modelDetail(this.cluster.read(), model, this.extras(model.name));
+  }
+
+  @Get('replicas')
+  replicas(): ListView<ReplicaSummaryView> {
+    const reading = this.cluster.read();
+    return { items: reading.replicas.map((replica) => replicaSummary(reading, replica)) };
+  }
+
+  @Get('replicas/:id')
+  replica(@Param('id') id: string): ReplicaDetailView {
+    const reading = this.cluster.read();
+    return replicaDetail(reading, this.cluster.replica(reading, id));
+  }
+
+  private extras(name: string): ModelExtras {
+    return {
+      declared: this.cluster.catalog.declaredReplicas(name),
+      defaultProfile: this.config.router.defaultProfile,
+      staticEndpoints: this.config.endpoints
+        .filter((endpoint) => endpoint.models.includes(name))
+        .map((endpoint) => endpoint.id),
+      settling: this.reconciler.settling,
+    };
+  }
+}

@@ -1,0 +1,167 @@
+import type { NodeView, ReplicaView, ShardReport } from '../domain/cluster.js';
+import type { RefusedAgent } from '../inventory/inventory.service.js';
+import type { StoredNode } from '../inventory/node-entry.js';
+import type { ClusterReading } from './cluster-reader.js';
+import { shardView } from './replica-views.js';
+import { known } from './view-times.js';
+import type { GpuView, NodeDetailView, NodeSummaryView, SchedulingView, ShardView } from './views.js';
+
+/** What of a node only the inventory knows. */
+export interface NodeExtras {
+  readonly record: StoredNode | undefined;
+  readonly refused: readonly RefusedAgent[];
+}
+
+export function nodeSummary(reading: ClusterReading, node: NodeView, extras: NodeExtras): NodeSummaryView {
+  const { times } = reading;
+  const gpus = node.gpus.map((gpu) => gpuView(reading, node, gpu));
+  return {
+    id: node.id,
+    state: node.liveness,
+    stateSince: times.monotonic(node.livenessSinceMs),
+    scheduling: schedulingView(reading, node),
+    address: node.address,
+    labels: node.labels,
+    engines: node.engines,
+    gpus: {
+      total: gpus.length,
+      healthy: gpus.filter((gpu) => gpu.health.state === 'healthy').length,
+      free: gpus.filter((gpu) => gpu.health.state === 'healthy' && gpu.heldBy.length === 0).length,
+    },
+    replicas: reading.replicasOn(node.id).map((replica) => replica.record.id),
+    conditions: node.conditions,
+    ...known('stateReason', node.livenessReason),
+    ...known('hostname', node.hostname),
+    ...known('agentVersion', node.agentVersion),
+    ...known(
+      'lastReportAt',
+      node.lastReportMs === undefined ? undefined : times.monotonic(node.lastReportMs),
+    ),
+    ...(extras.refused.length === 0
+      ? {}
+      : {
+          refused: extras.refused.map((one) => ({
+            at: times.wall(one.atWallMs),
+            from: one.from,
+            reason: one.reason,
+            count: one.count,
+          })),
+        }),
+  };
+}
+
+export function nodeDetail(reading: ClusterReading, node: NodeView, extras: NodeExtras): NodeDetailView {
+  return {
+    ...nodeSummary(reading, node, extras),
+    gpuDevices: node.gpus.map((gpu) => gpuView(reading, node, gpu)),
+    shards: shardsOn(reading, node),
+    portsTaken: node.portsTaken,
+    weightsPresent: node.weightsPresent,
+    ...known('bootId', node.bootId),
+    ...known('machineId', extras.record?.machineId),
+  };
+}
+
+export function gpuView(reading: ClusterReading, node: NodeView, gpu: NodeView['gpus'][number]): GpuView {
+  return {
+    uuid: gpu.uuid,
+    nodeId: node.id,
+    type: gpu.type,
+    vendor: gpu.vendor,
+    health: gpu.health,
+    heldBy: holders(reading, node, gpu.uuid),
+    foreign: gpu.foreign,
+    linkedTo: gpu.linkedTo,
+    ...known('busId', gpu.busId),
+    ...known('memoryTotalBytes', gpu.memoryTotalBytes),
+    ...known('memoryUsedBytes', gpu.memoryUsedBytes),
+  };
+}
+
+/** Shards that hold a device: by decision, or because the agent says that they still run there. */
+function holders(reading: ClusterReading, node: NodeView, uuid: string): GpuView['heldBy'] {
+  const decided = reading.replicasOn(node.id).flatMap(({ record }) =>
+    record.shards
+      .filter((shard) => shard.nodeId === node.id && shard.gpuUuids.includes(uuid))
+      .map((shard) => ({
+        shardId: shard.shardId,
+        replicaId: record.id,
+        model: record.model,
+        ...known('memoryBytes', shard.gpuMemoryBytes),
+      })),
+  );
+  const listed = new Set(decided.map((holder) => holder.shardId));
+  const running = node.shards
+    .filter(
+      (shard) => shard.phase !== 'exited' && shard.gpuUuids.includes(uuid) && !listed.has(shard.shardId),
+    )
+    .map(({ shardId, replicaId, model }) => ({ shardId, replicaId, model }));
+  return [...decided, ...running];
+}
+
+function shardsOn(reading: ClusterReading, node: NodeView): readonly ShardView[] {
+  const wanted = reading
+    .replicasOn(node.id)
+    .flatMap((replica) =>
+      replica.shards.filter((shard) => shard.nodeId === node.id).map((shard) => shardView(replica, shard)),
+    );
+  const listed = new Set(wanted.map((shard) => `${shard.id}@${shard.generation}`));
+  const strays = node.shards
+    .filter((report) => !listed.has(`${report.shardId}@${report.generation}`))
+    .map((report) => strayView(node.id, report));
+  return [...wanted, ...strays];
+}
+
+function strayView(nodeId: string, report: ShardReport): ShardView {
+  const { shardId, ports, ...rest } = report;
+  return {
+    ...rest,
+    id: shardId,
+    nodeId,
+    httpPort: ports.http,
+    wanted: false,
+    ...known('rendezvousPort', ports.rendezvous),
+  };
+}
+
+/** How far the node is with what was asked of it. */
+export function schedulingView(reading: ClusterReading, node: NodeView): SchedulingView {
+  const { intent } = node;
+  const remaining = intent.target === 'drained' ? remainingOn(reading, node) : [];
+  const state = intent.target === 'drained' && remaining.length > 0 ? 'draining' : intent.target;
+  return {
+    target: intent.target,
+    state,
+    sequence: intent.sequence,
+    waitingFor: remaining.map((replica) => ({
+      replicaId: replica.record.id,
+      reason: reading.notDone(`replica/${replica.record.id}`)[0] ?? whyStillThere(reading, replica),
+    })),
+    ...(intent.sequence === 0 ? {} : { actor: intent.actor, since: reading.times.wall(intent.atWallMs) }),
+    ...known('reason', intent.reason),
+    ...known('gpuUuid', intent.gpuUuid),
+    ...known('deadlineMs', intent.deadlineMs),
+    ...known('streamGraceMs', intent.streamGraceMs),
+    ...known('allowGap', intent.allowGap),
+  };
+}
+
+/** Replicas that a drain must still move: those on the node, or on the one device. */
+export function remainingOn(reading: ClusterReading, node: NodeView): readonly ReplicaView[] {
+  const { gpuUuid } = node.intent;
+  return reading
+    .replicasOn(node.id)
+    .filter(
+      ({ record }) =>
+        gpuUuid === undefined ||
+        record.shards.some((shard) => shard.nodeId === node.id && shard.gpuUuids.includes(gpuUuid)),
+    );
+}
+
+function whyStillThere(reading: ClusterReading, replica: ReplicaView) {
+  const inflight = reading.inflight(replica.record);
+  const requests = inflight === 1 ? '1 request' : `${inflight} requests`;
+  return replica.state === 'draining'
+    ? { code: 'requests_in_flight', message: `${requests} in flight`, numbers: { inflight } }
+    : { code: 'moving', message: `${replica.state}, ${requests} in flight`, numbers: { inflight } };
+}

@@ -1,0 +1,137 @@
+import { Controller, Get, Inject, Optional } from '@nestjs/common';
+import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
+import type { Reason } from '../domain/cluster.js';
+import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
+import { CLOCK, type Clock } from '../shared/clock.js';
+import { STATE_STORE, type StateStore } from '../store/ports.js';
+import { ClusterReader, type ClusterReading } from './cluster-reader.js';
+import { RequireRole } from './roles.js';
+import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
+import { countBy, known, ViewTimes } from './view-times.js';
+import type { ConfigStatusView, PlanSummaryView, StatusView } from './views.js';
+
+/** The state of the whole at a glance. */
+@Controller('admin/v1/status')
+@RequireRole('viewer')
+export class StatusController {
+  constructor(
+    @Inject(SERVER_FACTS) private readonly facts: ServerFacts,
+    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+    @Inject(ROUTER_PORT) private readonly router: RouterPort,
+    @Inject(STATE_STORE) private readonly store: StateStore,
+    @Inject(CLOCK) private readonly clock: Clock,
+    @Optional() @Inject(ClusterReader) private readonly cluster: ClusterReader | null,
+  ) {}
+
+  @Get()
+  status(): StatusView {
+    const times = new ViewTimes(this.clock);
+    const reading = this.cluster?.read();
+    const endpoints = this.router.endpoints();
+    const inflight = [...this.router.inflight().values()].reduce((sum, one) => sum + one, 0);
+    const store = this.store.health();
+    const config = configStatus(this.facts);
+    return {
+      version: this.facts.version,
+      mode: this.facts.mode,
+      now: times.now(),
+      startedAt: times.wall(this.facts.startedWallMs),
+      uptimeMs: Math.round(times.nowMs - this.facts.startedMs),
+      pid: process.pid,
+      addresses: this.facts.addresses,
+      models: this.modelCounts(
+        endpoints.filter((one) => one.state === 'up').flatMap((one) => one.endpoint.models),
+      ),
+      endpoints: { total: endpoints.length, up: endpoints.filter((one) => one.state === 'up').length },
+      requestsInFlight: inflight,
+      store,
+      config,
+      warnings: [...warningsOf(store, config), ...(reading === undefined ? [] : clusterWarnings(reading))],
+      ...clusterCounts(reading),
+      ...known('term', reading?.snapshot.term),
+      ...known('plan', planSummary(reading)),
+    };
+  }
+
+  private modelCounts(served: readonly string[]): StatusView['models'] {
+    const names = new Set([
+      ...this.config.models.map((model) => model.name),
+      ...this.config.endpoints.flatMap((endpoint) => endpoint.models),
+    ]);
+    const ready = new Set(served);
+    return { total: names.size, ready: [...names].filter((name) => ready.has(name)).length };
+  }
+}
+
+export function configStatus(facts: ServerFacts): ConfigStatusView {
+  return {
+    loadedAt: new Date(facts.configLoadedWallMs).toISOString(),
+    ...known('lastError', facts.configError),
+  };
+}
+
+function clusterCounts(reading: ClusterReading | undefined): Pick<StatusView, 'replicas' | 'nodes' | 'gpus'> {
+  const nodes = reading?.snapshot.nodes ?? [];
+  const gpus = nodes.flatMap((node) => node.gpus);
+  const models = reading?.snapshot.models ?? [];
+  return {
+    replicas: {
+      desired: models.reduce((sum, model) => sum + model.replicas, 0),
+      byState: countBy((reading?.replicas ?? []).map((replica) => replica.state)),
+    },
+    nodes: { total: nodes.length, byState: countBy(nodes.map((node) => node.liveness)) },
+    gpus: { total: gpus.length, byHealth: countBy(gpus.map((gpu) => gpu.health.state)) },
+  };
+}
+
+function planSummary(reading: ClusterReading | undefined): PlanSummaryView | undefined {
+  const pass = reading?.pass;
+  if (reading === undefined || pass === undefined) return undefined;
+  return {
+    number: pass.plan.number,
+    at: reading.times.wall(pass.atWallMs),
+    actions: pass.plan.actions.length,
+    durationMs: Math.round(pass.durationMs * 10) / 10,
+    notDone: pass.plan.notDone,
+    ...known('refused', pass.refused),
+  };
+}
+
+function warningsOf(store: { ok: boolean; reason?: string }, config: ConfigStatusView): readonly Reason[] {
+  return [
+    ...(store.ok
+      ? []
+      : [{ code: 'store_unavailable', message: `nothing can be decided or changed: ${store.reason ?? ''}` }]),
+    ...(config.lastError === undefined
+      ? []
+      : [
+          {
+            code: 'config_refused',
+            message: `the configuration in force is the one before: ${config.lastError}`,
+          },
+        ]),
+  ];
+}
+
+function clusterWarnings(reading: ClusterReading): readonly Reason[] {
+  const { pass } = reading;
+  const silent = reading.snapshot.nodes.filter(
+    (node) => node.liveness === 'lost' || node.liveness === 'unreachable' || node.liveness === 'flapping',
+  );
+  const short = reading.snapshot.models.filter(
+    (model) => reading.replicasOf(model.name).filter((one) => one.state === 'ready').length < model.replicas,
+  );
+  return [
+    ...(pass?.refused === undefined
+      ? []
+      : [{ code: 'plan_refused', message: `the last plan was refused: ${pass.refused.message}` }]),
+    ...silent.map((node) => ({
+      code: `node_${node.liveness}`,
+      message: `node ${node.id} is ${node.liveness}${node.livenessReason === undefined ? '' : `: ${node.livenessReason}`}`,
+    })),
+    ...short.map((model) => ({
+      code: 'model_short',
+      message: `model ${model.name} has fewer Ready replicas than the ${model.replicas} desired`,
+    })),
+  ];
+}

@@ -1,0 +1,247 @@
+import 'reflect-metadata';
+import { readFileSync } from 'node:fs';
+import { ValidationPipe } from '@nestjs/common';
+import { NestFactory } from '@nestjs/core';
+import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
+import type { FastifyInstance } from 'fastify';
+import { register } from 'prom-client';
+import { AdminErrorFilter } from '../admin-api/admin-error.filter.js';
+import { installJsonBody } from '../admin-api/json-body.js';
+import { Readiness } from '../admin-api/readiness.js';
+import { installRequestChecks } from '../admin-api/request-checks.js';
+import { RouteIndex } from '../admin-api/route-index.js';
+import { ServerFacts } from '../admin-api/server-facts.js';
+import { adminValidation } from '../admin-api/validation.js';
+import { agentCredentials, AgentGrpcServer, quietGrpc } from '../agent-gateway/agent-grpc-server.js';
+import { formatAddress, isLoopbackHost, parseAddress, type SocketAddress } from '../config/address.js';
+import { exposureProblems } from '../config/check-server.js';
+import type { ServerConfig, TlsConfig } from '../config/server-config.js';
+import { RoutePublisher } from '../reconciler/route-publisher.js';
+import { RouterService } from '../router/router.service.js';
+import { buildVersion } from '../shared/build-info.js';
+import { systemClock, type Clock } from '../shared/clock.js';
+import { ConfigError } from '../shared/errors.js';
+import type { Logger } from '../shared/logger.js';
+import { NestLogger } from '../shared/nest-logger.js';
+import { systemRandom, type Random } from '../shared/random.js';
+import { Term } from '../store/term.js';
+import { isControlPlane, openStore } from './open-store.js';
+import type { ServerParts } from './server-parts.js';
+import { ServerModule } from './server.module.js';
+
+/** Time beyond the grace for everything that is not a running request, ms. */
+const CLOSE_SLACK_MS = 1_000;
+
+export interface StartContext {
+  readonly logger: Logger;
+  /** Tests bring their own. */
+  readonly clock?: Clock;
+  readonly random?: Random;
+}
+
+/** A server that is up. */
+export interface RunningServer {
+  /** `host:port` of each listener; `agent` only with a control plane. */
+  readonly addresses: { readonly client: string; readonly admin: string; readonly agent?: string };
+  /**
+   * Ends: not ready, no new connections, running requests have `graceMs`, then everything closes. Engines are not
+   * touched. A second call while the first is running ends at once. Settles when nothing is left.
+   */
+  close(graceMs?: number): Promise<void>;
+  /** For tests and embedding: the application behind it. */
+  readonly app: NestFastifyApplication;
+}
+
+/**
+ * Starts a server. When anything fails, nothing half-open is left and the error says what is in the way: a
+ * {@link ConfigError}, a StoreError, or the error of the address that could not be bound.
+ */
+export async function startServer(config: ServerConfig, context: StartContext): Promise<RunningServer> {
+  refuseExposure(config);
+  // Metrics of an earlier server in this process; prom-client knows one registry.
+  register.clear();
+  const parts = makeParts(config, context);
+  let app: NestFastifyApplication | undefined;
+  try {
+    app = await createApp(parts);
+    return await listen(app, parts);
+  } catch (error) {
+    await app?.close().catch(() => undefined);
+    parts.store.close();
+    throw error;
+  }
+}
+
+function refuseExposure(config: ServerConfig): void {
+  const problems = exposureProblems(config);
+  if (problems.length === 0) return;
+  throw new ConfigError(problems.map((problem) => ({ source: 'configuration', ...problem })));
+}
+
+function makeParts(config: ServerConfig, context: StartContext): ServerParts {
+  const clock = context.clock ?? systemClock;
+  const store = openStore(config, clock);
+  try {
+    const mode = isControlPlane(config) ? 'control' : 'router';
+    return {
+      config,
+      clock,
+      store,
+      logger: context.logger,
+      random: context.random ?? systemRandom,
+      term: new Term(store),
+      facts: new ServerFacts(buildVersion(), mode, clock.monotonicMs(), clock.wallMs()),
+      readiness: new Readiness(),
+    };
+  } catch (error) {
+    store.close();
+    throw error;
+  }
+}
+
+async function createApp(parts: ServerParts): Promise<NestFastifyApplication> {
+  const { config } = parts;
+  const routes = new RouteIndex();
+  const adapter = new FastifyAdapter({
+    // Open event streams and idle keep-alive connections would otherwise keep the close waiting for minutes.
+    forceCloseConnections: true,
+    routerOptions: { maxParamLength: 512 },
+    ...httpsOptions(config.auth.admin.tls),
+  });
+  const fastify = adapter.getInstance() as unknown as FastifyInstance;
+  routes.watch(fastify);
+  installRequestChecks(fastify, config);
+  const app = await NestFactory.create<NestFastifyApplication>(
+    parts.facts.mode === 'control' ? ServerModule.controlPlane(parts) : ServerModule.routerOnly(parts),
+    adapter,
+    { logger: new NestLogger(parts.logger), abortOnError: false, bodyParser: false },
+  );
+  installJsonBody(fastify);
+  app.useGlobalFilters(new AdminErrorFilter(parts.logger.child({ component: 'admin-api' }), routes));
+  app.useGlobalPipes(new ValidationPipe(adminValidation));
+  return app;
+}
+
+function httpsOptions(tls: TlsConfig | undefined) {
+  if (tls === undefined) return {};
+  const https = {
+    key: readFileSync(tls.keyFile),
+    cert: readFileSync(tls.certFile),
+    ...(tls.caFile === undefined ? {} : { ca: readFileSync(tls.caFile), requestCert: true }),
+  };
+  return { https };
+}
+
+async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<RunningServer> {
+  const { config, facts } = parts;
+  const agents = facts.mode === 'control' ? connectAgents(app, parts) : undefined;
+  addChecks(app, parts);
+  // The client listener comes up with the application's own start, after the first reconcile pass.
+  await naming('listen', config.listen, app.init());
+  facts.addresses.client = formatListening(app.get(RouterService).address, config.listen);
+  if (agents !== undefined) {
+    await naming('agentListen', config.agentListen, app.startAllMicroservices());
+    facts.addresses.agent = formatAddress({
+      host: addressOf(config.agentListen).host,
+      port: agents.port ?? 0,
+    });
+  }
+  const admin = addressOf(config.adminListen);
+  await naming('adminListen', config.adminListen, app.listen(admin.port, admin.host));
+  facts.addresses.admin = formatListening(app.getHttpServer().address(), config.adminListen);
+  warnOfOpenClients(parts);
+  const { client, admin: adminAddress, agent } = facts.addresses;
+  return {
+    app,
+    addresses: { client, admin: adminAddress, ...(agent === undefined ? {} : { agent }) },
+    close: closer(app, parts),
+  };
+}
+
+function connectAgents(app: NestFastifyApplication, parts: ServerParts): AgentGrpcServer {
+  const { agentListen, auth } = parts.config;
+  quietGrpc(parts.logger);
+  const server = new AgentGrpcServer(
+    formatAddress(addressOf(agentListen)),
+    agentCredentials(auth.agents.tls),
+    parts.clock,
+  );
+  app.connectMicroservice({ strategy: server });
+  return server;
+}
+
+function addChecks(app: NestFastifyApplication, { readiness, store, facts }: ServerParts): void {
+  const router = app.get(RouterService);
+  readiness.add('client-listener', () => router.ready || 'the client listener is not open');
+  readiness.add('store', () => {
+    const health = store.health();
+    return health.ok || (health.reason ?? 'it takes no writes');
+  });
+  if (facts.mode === 'control') {
+    const publisher = app.get(RoutePublisher, { strict: false });
+    readiness.add('routing-table', () => publisher.published || 'the router has no table yet');
+    readiness.add(
+      'agent-listener',
+      () => facts.addresses.agent !== undefined || 'the agent listener is not open',
+    );
+  }
+}
+
+function warnOfOpenClients({ config, logger }: ServerParts): void {
+  const { isLoopback } = addressOf(config.listen);
+  if (isLoopback || config.auth.apiKeys.required) return;
+  logger.warn(
+    { listen: config.listen },
+    'the client API is reachable from other machines and needs no API key; set auth.apiKeys.required to ask for one',
+  );
+}
+
+function closer(app: NestFastifyApplication, parts: ServerParts): (graceMs?: number) => Promise<void> {
+  let closing: Promise<void> | undefined;
+  return (graceMs = parts.config.shutdownGrace) => {
+    if (closing !== undefined) {
+      // Asked twice: whoever waits does not want to wait any more.
+      app.getHttpServer().closeAllConnections();
+      return closing;
+    }
+    parts.readiness.drain(new Date(parts.clock.wallMs()).toISOString());
+    closing = closeWithin(app, parts, graceMs + CLOSE_SLACK_MS);
+    return closing;
+  };
+}
+
+async function closeWithin(app: NestFastifyApplication, parts: ServerParts, boundMs: number): Promise<void> {
+  const timer = parts.clock.setTimer(boundMs, () => app.getHttpServer().closeAllConnections());
+  try {
+    await app.close();
+  } finally {
+    timer.cancel();
+    parts.store.close();
+  }
+}
+
+function addressOf(text: string): SocketAddress & { readonly isLoopback: boolean } {
+  const parsed = parseAddress(text);
+  if (!parsed.ok) throw new ConfigError([{ source: 'configuration', message: parsed.problem }]);
+  return { ...parsed.value, isLoopback: isLoopbackHost(parsed.value.host) };
+}
+
+function formatListening(
+  bound: { readonly port: number } | string | null | undefined,
+  configured: string,
+): string {
+  const port = typeof bound === 'object' && bound !== null ? bound.port : 0;
+  return formatAddress({ host: addressOf(configured).host, port });
+}
+
+/** Adds to a failed bind which setting it was; the error's own fields are kept for whoever explains it. */
+async function naming(setting: string, address: string, starting: Promise<unknown>): Promise<void> {
+  try {
+    await starting;
+  } catch (error) {
+    if (error instanceof Error && !error.message.includes(address)) {
+      error.message = `${setting} ${address}: ${error.message}`;
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,20 @@
+import type { ServerConfig } from '../config/server-config.js';
+import type { Readiness } from '../admin-api/readiness.js';
+import type { ServerFacts } from '../admin-api/server-facts.js';
+import type { Clock } from '../shared/clock.js';
+import type { Logger } from '../shared/logger.js';
+import type { Random } from '../shared/random.js';
+import type { StateStore } from '../store/ports.js';
+import type { Term } from '../store/term.js';
+
+/** What is made before Nest and lives for the whole run. */
+export interface ServerParts {
+  readonly config: ServerConfig;
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly random: Random;
+  readonly store: StateStore;
+  readonly term: Term;
+  readonly facts: ServerFacts;
+  readonly readiness: Readiness;
+}
