@@ -1,4 +1,5 @@
 import type { ByteRange, ScannedBody } from './json-scan.js';
+import { JSON_BYTE, JsonWalker } from './json-walker.js';
 
 /** One replacement in a body; an empty range is an insertion. */
 export interface ByteEdit {
@@ -73,6 +74,47 @@ export function applyEdits(body: Buffer, edits: readonly ByteEdit[]): SplicedBod
   }
   add(body.subarray(at));
   return { parts, length };
+}
+
+/**
+ * The bytes to cut so that the outermost object of `json` loses every member called `key` (written plainly), each with
+ * one of the commas next to it. Empty if there is none, or if `json` is no object or broken.
+ */
+export function memberCuts(json: Buffer, key: string): ByteRange[] {
+  const walker = new JsonWalker(json);
+  const cuts: ByteRange[] = [];
+  let at = walker.skipSpace(0);
+  if (json[at] !== JSON_BYTE.OPEN_OBJECT) return [];
+  at = walker.skipSpace(at + 1);
+  let kept = 0;
+  let endOfKept = 0;
+  while (json[at] === JSON_BYTE.QUOTE) {
+    const keyEnd = walker.skipString(at);
+    const valueAt = keyEnd < 0 ? -1 : walker.skipColon(keyEnd);
+    const valueEnd = valueAt < 0 ? -1 : walker.skipValue(valueAt, 1);
+    if (valueEnd < 0) return [];
+    const next = walker.skipSpace(valueEnd);
+    const last = json[next] !== JSON_BYTE.COMMA;
+    const after = last ? next : walker.skipSpace(next + 1);
+    if (!isKey(json, at, keyEnd, key)) {
+      kept++;
+      endOfKept = valueEnd;
+    } else if (!last) cuts.push({ from: at, to: after });
+    // The last member takes the comma before it along, and what was cut since the last kept one.
+    else cuts.push({ from: kept > 0 ? endOfKept : at, to: valueEnd });
+    at = after;
+  }
+  return json[at] === JSON_BYTE.CLOSE_OBJECT ? withoutOverlaps(cuts) : [];
+}
+
+function isKey(json: Buffer, from: number, to: number, key: string): boolean {
+  return to - from === key.length + 2 && json.toString('latin1', from + 1, to - 1) === key;
+}
+
+function withoutOverlaps(cuts: ByteRange[]): ByteRange[] {
+  const last = cuts.at(-1);
+  if (last === undefined) return cuts;
+  return [...cuts.filter((cut) => cut.to <= last.from), last];
 }
 
 function insertion(at: number, text: string): ByteEdit {

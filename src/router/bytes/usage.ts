@@ -1,0 +1,150 @@
+/**
+ * Token counts as an engine reported them. What was not reported stays undefined: missing is not zero.
+ * The dialects' differences are gone here: `promptTokens` always includes the cached ones.
+ */
+export interface Usage {
+  readonly promptTokens: number | undefined;
+  readonly completionTokens: number | undefined;
+  /** Prompt tokens that came out of the engine's cache; part of `promptTokens`. */
+  readonly cachedTokens: number | undefined;
+}
+
+/** Bytes of a JSON answer's end that are kept to look for its usage; engines put it last or nearly so. */
+export const USAGE_TAIL_MAX_BYTES = 16 * 1024;
+
+type Json = Record<string, unknown>;
+
+/**
+ * Usage out of one JSON value an engine sent: a whole non-streamed answer, or the data of one stream event.
+ * Knows OpenAI chat and completions (vLLM's running usage too), Anthropic messages (`message_start` carries it inside
+ * `message`) and Responses (inside `response`). Undefined if it carries none.
+ */
+export function usageOf(json: unknown): Usage | undefined {
+  if (!isObject(json)) return undefined;
+  for (const holder of [json, json['message'], json['response']]) {
+    if (!isObject(holder)) continue;
+    const usage = isObject(holder['usage']) ? countsOf(holder['usage']) : undefined;
+    if (usage !== undefined) return usage;
+  }
+  return undefined;
+}
+
+/** Later counts over earlier ones: Anthropic splits them over two events, vLLM's running ones replace each other. */
+export function mergeUsage(before: Usage | undefined, later: Usage): Usage {
+  if (before === undefined) return later;
+  return {
+    promptTokens: later.promptTokens ?? before.promptTokens,
+    completionTokens: later.completionTokens ?? before.completionTokens,
+    cachedTokens: later.cachedTokens ?? before.cachedTokens,
+  };
+}
+
+/** The counts of one `usage` object, undefined if it holds none that we know. */
+function countsOf(usage: Json): Usage | undefined {
+  const cacheRead = count(usage['cache_read_input_tokens']);
+  const cacheWritten = count(usage['cache_creation_input_tokens']);
+  const details = usage['prompt_tokens_details'] ?? usage['input_tokens_details'];
+  const cachedTokens = (isObject(details) ? count(details['cached_tokens']) : undefined) ?? cacheRead;
+  const completionTokens = count(usage['completion_tokens']) ?? count(usage['output_tokens']);
+  const input = count(usage['input_tokens']);
+  // Anthropic's input_tokens leaves out what was read from or written to the cache; Responses' does not.
+  const wholeInput = input === undefined ? undefined : input + (cacheRead ?? 0) + (cacheWritten ?? 0);
+  const promptTokens = count(usage['prompt_tokens']) ?? wholeInput;
+  if (promptTokens === undefined && completionTokens === undefined) return undefined;
+  return { promptTokens, completionTokens, cachedTokens };
+}
+
+function count(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : undefined;
+}
+
+function isObject(value: unknown): value is Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/**
+ * Keeps the end of a non-streamed JSON answer while it passes, and reads the usage out of it afterwards: answers may
+ * be large (embeddings), and neither holding nor parsing them whole would be right on the way.
+ */
+export class UsageTail {
+  #tail = NOTHING;
+  #length = 0;
+  #whole = true;
+
+  /** Starts on a new answer. */
+  reset(): void {
+    this.#tail = NOTHING;
+    this.#length = 0;
+    this.#whole = true;
+  }
+
+  push(chunk: Buffer, from: number, to: number): void {
+    const length = to - from;
+    if (length >= USAGE_TAIL_MAX_BYTES) {
+      this.#whole = this.#whole && this.#length === 0 && length === USAGE_TAIL_MAX_BYTES;
+      this.#grow(USAGE_TAIL_MAX_BYTES);
+      chunk.copy(this.#tail, 0, to - USAGE_TAIL_MAX_BYTES, to);
+      this.#length = USAGE_TAIL_MAX_BYTES;
+      return;
+    }
+    if (this.#length + length > USAGE_TAIL_MAX_BYTES)
+      this.#dropOldest(this.#length + length - USAGE_TAIL_MAX_BYTES);
+    this.#grow(this.#length + length);
+    chunk.copy(this.#tail, this.#length, from, to);
+    this.#length += length;
+  }
+
+  /** Usage of the answer that passed, undefined if there is none or it is not in the kept end. */
+  read(): Usage | undefined {
+    const text = this.#tail.toString('utf8', 0, this.#length);
+    if (this.#whole) return usageOf(parsed(text));
+    return lastUsageIn(text);
+  }
+
+  #dropOldest(bytes: number): void {
+    this.#tail.copyWithin(0, bytes, this.#length);
+    this.#length -= bytes;
+    this.#whole = false;
+  }
+
+  #grow(length: number): void {
+    if (length <= this.#tail.length) return;
+    const larger = Buffer.allocUnsafe(Math.min(USAGE_TAIL_MAX_BYTES, Math.max(2048, 2 * length)));
+    this.#tail.copy(larger, 0, 0, this.#length);
+    this.#tail = larger;
+  }
+}
+
+const NOTHING: Buffer = Buffer.alloc(0);
+
+/**
+ * The last `usage` object in a piece of JSON text whose beginning is missing. `"usage"` with a colon behind it can
+ * only be a key: inside a string its quotes would have backslashes before them.
+ */
+function lastUsageIn(text: string): Usage | undefined {
+  for (const match of [...text.matchAll(/"usage"\s*:\s*\{/g)].toReversed()) {
+    const open = match.index + match[0].length - 1;
+    const usage = parsed(text.slice(open, closingBrace(text, open) + 1));
+    const counts = isObject(usage) ? countsOf(usage) : undefined;
+    if (counts !== undefined) return counts;
+  }
+  return undefined;
+}
+
+/** Index of the brace that closes the one at `open`; the end of the text if none does. */
+function closingBrace(text: string, open: number): number {
+  let depth = 0;
+  for (const match of text.slice(open).matchAll(/"(?:[^"\\]|\\.)*"|[{}]/g)) {
+    if (match[0] === '{') depth++;
+    else if (match[0] === '}' && --depth === 0) return open + match.index;
+  }
+  return text.length;
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
