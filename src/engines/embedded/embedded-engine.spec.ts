@@ -34,7 +34,13 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
     directory = await mkdtemp(path.join(tmpdir(), 'llmgw-embedded-'));
     modelFile = path.join(directory, 'tiny.gguf');
     await writeTinyModel(modelFile);
-    engine = new EmbeddedEngine({ modelFile, model: 'tiny', slots: 2, contextTokens: 1024, maxQueue: 4 });
+    engine = new EmbeddedEngine({
+      modelFile,
+      models: ['tiny', 'alias'],
+      slots: 2,
+      contextTokens: 1024,
+      maxQueue: 4,
+    });
     await engine.start();
     const early = await fetch(`http://127.0.0.1:${engine.port}/health`);
     expect(early.status).toBe(503);
@@ -210,7 +216,8 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
 
   it('knows its routes', async () => {
     const models = await (await fetch(`http://127.0.0.1:${engine.port}/v1/models`)).json();
-    expect(models).toMatchObject({ data: [{ id: 'tiny', max_model_len: 1024 }] });
+    expect(models).toMatchObject({ data: [{ id: 'tiny', max_model_len: 1024 }, { id: 'alias' }] });
+    expect(await answer({ ...chat('a'), model: 'alias' })).toMatchObject({ model: 'alias' });
     expect((await post('/nowhere', {})).status).toBe(404);
     expect((await fetch(`http://127.0.0.1:${engine.port}/v1/models`, { method: 'PUT' })).status).toBe(405);
   });
@@ -272,7 +279,7 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
   });
 
   it('lets running requests finish when it stops, and refuses the rest', async () => {
-    const other = new EmbeddedEngine({ modelFile, model: 'tiny', slots: 1, contextTokens: 1024 });
+    const other = new EmbeddedEngine({ modelFile, models: ['tiny'], slots: 1, contextTokens: 1024 });
     await other.start();
     await other.loaded;
     const [running, queued] = await Promise.all([
@@ -291,7 +298,7 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
   });
 
   it('cuts what runs on when the grace is over', async () => {
-    const other = new EmbeddedEngine({ modelFile, model: 'tiny', contextTokens: 4096 });
+    const other = new EmbeddedEngine({ modelFile, models: ['tiny'], contextTokens: 4096 });
     await other.start();
     await other.loaded;
     const client = await RawClient.connect(other.port);
@@ -319,7 +326,7 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
       [path.join(directory, 'missing.gguf'), 'cannot read'],
       [import.meta.filename, 'is no GGUF file'],
     ] as const) {
-      const bad = new EmbeddedEngine({ modelFile: modelPath, model: 'x' });
+      const bad = new EmbeddedEngine({ modelFile: modelPath, models: ['x'] });
       await bad.start();
       await expect(bad.loaded).rejects.toThrow(message);
       await bad.stop();

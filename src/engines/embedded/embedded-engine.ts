@@ -47,7 +47,7 @@ export class EmbeddedEngine {
   private stopping = false;
 
   constructor(
-    options: Pick<EmbeddedOptions, 'modelFile' | 'model'> & Partial<EmbeddedOptions>,
+    options: Pick<EmbeddedOptions, 'modelFile' | 'models'> & Partial<EmbeddedOptions>,
     { clock = systemClock, random = systemRandom, log = () => {} }: EmbeddedEngineParts = {},
   ) {
     this.options = { ...DEFAULT_EMBEDDED_OPTIONS, ...options };
@@ -103,11 +103,12 @@ export class EmbeddedEngine {
   }
 
   private async load(): Promise<void> {
-    const { modelFile, slots, contextTokens, threads, maxQueue, model } = this.options;
-    const runtime = await LlamaRuntime.load({ modelFile, slots, contextTokens, threads });
+    const { modelFile, slots, contextTokens, threads, maxQueue } = this.options;
+    const onProgress = (percent: number) => this.log(`loading model: ${percent}%`);
+    const runtime = await LlamaRuntime.load({ modelFile, slots, contextTokens, threads, onProgress });
     const pool = new SlotPool(runtime.slots, maxQueue);
     const { clock, random, metrics } = this;
-    const text = new TextService({ runtime, pool, metrics, model, clock, random });
+    const text = new TextService({ runtime, pool, metrics, clock, random });
     this.model = { runtime, pool, text };
   }
 
@@ -157,20 +158,20 @@ export class EmbeddedEngine {
     switch (path) {
       case '/v1/chat/completions':
       case '/v1/completions': {
-        this.checkModel(body);
+        const model = this.modelOf(body);
         const requestId = request.headers['x-request-id'];
         const chat = path === '/v1/chat/completions';
         return loaded.text.answer(
           body,
           chat,
+          model,
           typeof requestId === 'string' ? requestId : undefined,
           response,
           signal,
         );
       }
       case '/v1/embeddings':
-        this.checkModel(body);
-        return sendJson(response, 200, await this.embed(body, loaded, signal));
+        return sendJson(response, 200, await this.embed(body, this.modelOf(body), loaded, signal));
       case '/tokenize':
       case '/v1/tokenize':
         return sendJson(response, 200, this.tokenize(body, loaded));
@@ -183,33 +184,38 @@ export class EmbeddedEngine {
   }
 
   private get(path: string, { runtime }: Loaded, response: ServerResponse): void {
-    const { model } = this.options;
     switch (path) {
       case '/health':
         return sendJson(response, 200, '{"status":"ok"}');
       case '/v1/models': {
-        const entry = {
-          id: model,
+        const data = this.options.models.map((id) => ({
+          id,
           object: 'model',
           created: 0,
           owned_by: 'llmgw',
           max_model_len: runtime.contextTokens,
-        };
-        return sendJson(response, 200, JSON.stringify({ object: 'list', data: [entry] }));
+        }));
+        return sendJson(response, 200, JSON.stringify({ object: 'list', data }));
       }
       default:
         throw new ApiError(404, 'Not Found');
     }
   }
 
-  private checkModel(body: JsonObject): void {
+  /** The name the client used; answers carry it. Throws `ApiError` when nothing is served under it. */
+  private modelOf(body: JsonObject): string {
     const model = stringOf(body['model']);
     if (model === undefined) throw new ApiError(400, 'field required: model', 'model');
-    if (model !== this.options.model)
-      throw new ApiError(404, `The model \`${model}\` does not exist.`, 'model');
+    if (this.options.models.includes(model)) return model;
+    throw new ApiError(404, `The model \`${model}\` does not exist.`, 'model');
   }
 
-  private async embed(body: JsonObject, { runtime, text }: Loaded, signal: AbortSignal): Promise<string> {
+  private async embed(
+    body: JsonObject,
+    model: string,
+    { runtime, text }: Loaded,
+    signal: AbortSignal,
+  ): Promise<string> {
     const format = body['encoding_format'] ?? 'float';
     if (format !== 'float' && format !== 'base64') {
       throw new ApiError(400, 'encoding_format must be float or base64', 'encoding_format');
@@ -229,7 +235,7 @@ export class EmbeddedEngine {
     }
     const tokens = inputs.reduce((sum, input) => sum + input.length, 0);
     const usage = { prompt_tokens: tokens, total_tokens: tokens };
-    return JSON.stringify({ object: 'list', data, model: this.options.model, usage });
+    return JSON.stringify({ object: 'list', data, model, usage });
   }
 
   private async vectorOf(tokens: readonly number[], runtime: LlamaRuntime): Promise<readonly number[]> {
@@ -259,7 +265,7 @@ export class EmbeddedEngine {
     const { slots, contextTokens } = this.options;
     const used = this.model?.runtime.slots.reduce((sum, slot) => sum + slot.contextTokens.length, 0) ?? 0;
     const capacity = slots * (this.model?.runtime.contextTokens ?? contextTokens);
-    return this.metrics.render(this.options.model, {
+    return this.metrics.render(this.options.models[0] ?? '', {
       running: this.model?.pool.running ?? 0,
       waiting: this.model?.pool.waiting ?? 0,
       cacheUse: used / capacity,

@@ -21,6 +21,8 @@ export interface RuntimeOptions {
   /** Tokens per slot; less when the model allows less. */
   readonly contextTokens: number;
   readonly threads: number;
+  /** Told now and then how much is loaded, percent. */
+  readonly onProgress?: (percent: number) => void;
 }
 
 /** How a text is to be generated. */
@@ -146,7 +148,13 @@ export class LlamaRuntime {
    * Loads binding, model and context. Throws `ModelLoadError` when the file is no model that llama.cpp can run.
    * One thread unless asked otherwise: more of them spin against each other on a small machine and are hundreds of times slower.
    */
-  static async load({ modelFile, slots, contextTokens, threads }: RuntimeOptions): Promise<LlamaRuntime> {
+  static async load({
+    modelFile,
+    slots,
+    contextTokens,
+    threads,
+    onProgress = () => {},
+  }: RuntimeOptions): Promise<LlamaRuntime> {
     await checkModelFile(modelFile);
     const { getLlama, LlamaLogLevel, JinjaTemplateChatWrapper, ChatMLChatWrapper } =
       await import('node-llama-cpp');
@@ -159,7 +167,7 @@ export class LlamaRuntime {
     });
     let model: LlamaModel;
     try {
-      model = await llama.loadModel({ modelPath: modelFile });
+      model = await llama.loadModel({ modelPath: modelFile, onLoadProgress: inSteps(onProgress) });
     } catch (error) {
       await llama.dispose();
       throw new ModelLoadError(`llama.cpp cannot load ${modelFile}`, { cause: error });
@@ -236,6 +244,19 @@ export class LlamaRuntime {
   }
 }
 
+/** Loading is reported in steps of this many percent: a supervisor wants signs of life, not a flood. */
+const PROGRESS_STEP_PERCENT = 10;
+
+function inSteps(onProgress: (percent: number) => void): (share: number) => void {
+  let reported = 0;
+  return (share) => {
+    const percent = Math.floor((share * 100) / PROGRESS_STEP_PERCENT) * PROGRESS_STEP_PERCENT;
+    if (percent <= reported) return;
+    reported = percent;
+    onProgress(percent);
+  };
+}
+
 /** GGUF versions that llama.cpp reads. */
 const GGUF_VERSIONS = [2, 3];
 
@@ -248,10 +269,10 @@ async function checkModelFile(modelFile: string): Promise<void> {
   try {
     start = await readStart(modelFile, 8);
   } catch (error) {
-    throw new ModelLoadError(`cannot read ${modelFile}`, { cause: error });
+    throw new ModelLoadError(`cannot read the model file ${modelFile}`, { cause: error });
   }
   if (start.length < 8 || start.toString('latin1', 0, 4) !== 'GGUF') {
-    throw new ModelLoadError(`${modelFile} is no GGUF file`);
+    throw new ModelLoadError(`${modelFile} is no GGUF file: invalid magic`);
   }
   const version = start.readUInt32LE(4);
   if (!GGUF_VERSIONS.includes(version)) {

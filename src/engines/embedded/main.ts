@@ -7,7 +7,8 @@ import { type EmbeddedCommandLine, EmbeddedUsageError, parseEmbeddedCommandLine 
 /** Exit codes beside 0: what a supervisor can tell apart without reading the log. */
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
-const EXIT_NO_BINARY = 3;
+/** As a shell says that a command is not there: nothing about the model can help. */
+const EXIT_NO_BINARY = 127;
 
 const say = (line: string) => process.stderr.write(`embedded-engine: ${line}\n`);
 
@@ -16,7 +17,7 @@ function readCommandLine(): EmbeddedCommandLine {
     return parseEmbeddedCommandLine(process.argv.slice(2));
   } catch (error) {
     if (!(error instanceof EmbeddedUsageError)) throw error;
-    say(error.message);
+    say(`error: invalid argument: ${error.message}`);
     process.exit(EXIT_USAGE);
   }
 }
@@ -37,7 +38,7 @@ async function run({ engine: options, host, port, stopGraceMs }: EmbeddedCommand
   say(`listens on ${host}:${boundPort}, loading ${options.modelFile}`);
   await engine.loaded;
   const tookMs = Math.round(systemClock.monotonicMs() - startMs);
-  say(`ready: serves ${options.model} with ${options.slots} slots, loaded in ${tookMs} ms`);
+  say(`ready: serves ${options.models.join(', ')} with ${options.slots} slots, loaded in ${tookMs} ms`);
 }
 
 /** Why it failed: a missing binary is told apart, because nothing about the model can help then. */

@@ -4,8 +4,8 @@ import { parseArgs } from 'node:util';
 export interface EmbeddedOptions {
   /** Path of a GGUF file. */
   readonly modelFile: string;
-  /** Served name. */
-  readonly model: string;
+  /** Served names, all for the same model; the first is the one it is called in metrics. */
+  readonly models: readonly string[];
   /** Requests that generate at the same time. */
   readonly slots: number;
   /** Tokens of one request, prompt and answer; less when the model allows less. */
@@ -15,7 +15,7 @@ export interface EmbeddedOptions {
   readonly maxQueue: number;
 }
 
-export const DEFAULT_EMBEDDED_OPTIONS: Omit<EmbeddedOptions, 'modelFile' | 'model'> = {
+export const DEFAULT_EMBEDDED_OPTIONS: Omit<EmbeddedOptions, 'modelFile' | 'models'> = {
   slots: 4,
   contextTokens: 4096,
   threads: 1,
@@ -40,7 +40,7 @@ export class EmbeddedUsageError extends Error {
 
 const FLAGS = {
   'model-file': { type: 'string' },
-  model: { type: 'string' },
+  model: { type: 'string', multiple: true },
   host: { type: 'string' },
   port: { type: 'string' },
   slots: { type: 'string' },
@@ -57,7 +57,7 @@ export function parseEmbeddedCommandLine(argv: readonly string[]): EmbeddedComma
   if (modelFile === undefined) throw new EmbeddedUsageError('--model-file: expected the path of a GGUF file');
   const whole = (flag: keyof typeof values, fallback: number, min: number): number => {
     const text = values[flag];
-    if (text === undefined) return fallback;
+    if (typeof text !== 'string') return fallback;
     const value = text.trim() === '' ? Number.NaN : Number(text);
     if (Number.isInteger(value) && value >= min) return value;
     throw new EmbeddedUsageError(`--${flag}: expected a whole number of at least ${min}, got "${text}"`);
@@ -66,7 +66,7 @@ export function parseEmbeddedCommandLine(argv: readonly string[]): EmbeddedComma
   return {
     engine: {
       modelFile,
-      model: values.model ?? 'tiny',
+      models: values.model ?? ['tiny'],
       slots: whole('slots', d.slots, 1),
       contextTokens: whole('context', d.contextTokens, 8),
       threads: whole('threads', d.threads, 1),

@@ -15,7 +15,6 @@ export interface TextServiceParts {
   readonly runtime: LlamaRuntime;
   readonly pool: SlotPool<LlamaSlot>;
   readonly metrics: EngineMetrics;
-  readonly model: string;
   readonly clock: Clock;
   readonly random: Random;
 }
@@ -33,17 +32,18 @@ export class TextService {
   constructor(private readonly parts: TextServiceParts) {}
 
   /**
-   * Answers one request. Throws `ApiError` while that can still be told by a status; rejects with `SlotAbortedError` when
+   * Answers one request under the served name `model`. Throws `ApiError` while that can still be told by a status; rejects with `SlotAbortedError` when
    * `signal` aborted, and then nothing was or will be written.
    */
   async answer(
     body: JsonObject,
     chat: boolean,
+    model: string,
     requestId: string | undefined,
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { runtime, model, clock, random } = this.parts;
+    const { runtime, clock, random } = this.parts;
     const request = readTextRequest(body, chat, random);
     const prompts = chat
       ? [runtime.renderChat(readMessages(body))]

@@ -12,7 +12,7 @@ function readCommandLine(): SimCommandLine {
     return parseSimCommandLine(process.argv.slice(2));
   } catch (error) {
     if (!(error instanceof SimUsageError)) throw error;
-    say(`sim-engine: ${error.message}`);
+    say(`sim-engine: error: invalid argument: ${error.message}`);
     process.exit(2);
   }
 }
