@@ -16,9 +16,15 @@ export function adoptReports(pass: Pass): void {
     if (live.length === 0) continue;
     const record = pass.record(replicaId);
     const highest = Math.max(...live.map(({ report }) => report.generation));
-    if (highest > (record?.generation ?? 0)) takeOver(pass, replicaId, record, live, highest);
+    if (highest > (record?.generation ?? 0) && !holdsOwn(pass, record))
+      takeOver(pass, replicaId, record, live, highest);
     for (const located of live) judgeStray(pass, located);
   }
+}
+
+/** A record whose own shards run, or may run, keeps them: taking over another set would leave these as strays. */
+function holdsOwn(pass: Pass, record: ReplicaRecord | undefined): boolean {
+  return record !== undefined && !pass.observed(record).stopped;
 }
 
 /** Takes over a complete gang of a generation the store does not know. */

@@ -71,7 +71,7 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
 }
 
 function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean {
-  const query: PlacementQuery = { model, replicaId: record.id, generation: record.generation + 1 };
+  const query: PlacementQuery = { model, replicaId: record.id, generation: nextGeneration(pass, record) };
   const world = pass.world();
   const placement = place(world, query);
   if (placement === undefined) {
@@ -88,6 +88,12 @@ function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean 
     because('placed', `on ${first} by profile ${placement.profile.name}`),
   );
   return true;
+}
+
+/** Beyond every generation any agent still shows, also of a start that a restored store knows nothing of. */
+export function nextGeneration(pass: Pass, record: ReplicaRecord): number {
+  const reported = (pass.reports.get(record.id) ?? []).map(({ report }) => report.generation);
+  return Math.max(record.generation, ...reported) + 1;
 }
 
 /** Gives a record its place under a new generation, and holds it against the decisions that follow in the pass. */

@@ -24,14 +24,18 @@ export function progressReplicas(pass: Pass): void {
       case 'stop':
         break;
     }
-    const now = pass.record(record.id);
-    if (now?.intent === 'stop') progressStopping(pass, now);
   }
+}
+
+/** Takes every replica that is to stop one step further; after all decisions, so that the newest are carried out at once. */
+export function stopReplicas(pass: Pass): void {
+  for (const record of pass.records()) if (record.intent === 'stop') progressStopping(pass, record);
 }
 
 // ---------------------------------------------------------------- run
 
 function progressRunning(pass: Pass, record: ReplicaRecord): void {
+  recallRetry(pass, record);
   if (record.shards.length === 0) return;
   const seen = pass.observed(record);
   const gone = seen.removedNodeId ?? seen.lostNodeId;
@@ -104,6 +108,14 @@ function resetBackoffs(pass: Pass, record: ReplicaRecord, healthyMs: number): vo
 }
 
 // ---------------------------------------------------------------- failures
+
+/** A server that has just started has no memory of the failure, only the record of it. */
+function recallRetry(pass: Pass, record: ReplicaRecord): void {
+  const { failure } = pass.observed(record);
+  if (failure === undefined || pass.memoryOf(record).retryAtMs !== undefined) return;
+  const leftMs = leftAfterRestartMs(failure, pass.context.nowWallMs);
+  pass.remember(record, { retryAtMs: pass.nowMs + leftMs });
+}
 
 /** The failure that ends this generation, the root cause first. */
 function findFailure(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): Failure | undefined {
@@ -203,10 +215,6 @@ function clearAway(pass: Pass, record: ReplicaRecord): void {
   const seen = pass.observed(record);
   const { failure } = seen;
   if (failure === undefined) return;
-  if (pass.memoryOf(record).retryAtMs === undefined) {
-    const leftMs = leftAfterRestartMs(failure, pass.context.nowWallMs);
-    pass.remember(record, { retryAtMs: pass.nowMs + leftMs });
-  }
   pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
   if (!seen.stopped) {
     if (record.readyWallMs !== undefined) pass.put(unready(record), because('not_ready', 'failed'));
@@ -222,11 +230,10 @@ function clearAway(pass: Pass, record: ReplicaRecord): void {
 /** Out of the router since an earlier pass; stops when its requests have ended, or must. */
 function progressDraining(pass: Pass, record: ReplicaRecord): void {
   const memory = pass.memoryOf(record);
-  if (memory.drainSinceMs === undefined) {
-    // In-flight of this snapshot was counted while the replica could still be chosen: it proves nothing yet.
-    pass.remember(record, { drainSinceMs: pass.nowMs });
-    return;
-  }
+  // In-flight of a snapshot made before the router was told was counted while the replica could still be chosen.
+  if (memory.drainSinceMs === undefined) pass.remember(record, { drainSinceMs: pass.nowMs });
+  const sinceMs = memory.drainSinceMs ?? pass.nowMs;
+  if (pass.nowMs <= sinceMs) return;
   const seen = pass.observed(record);
   if (seen.removedNodeId !== undefined) {
     return stopNow(pass, record, because('node_removed', `${seen.removedNodeId} was removed`));
@@ -242,7 +249,7 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
   const inflight = inflightOf(pass.snapshot, record);
   if (inflight === 0) return stopNow(pass, record, because('drained', 'no request in flight'));
   const graceMs = drainGraceMs(pass, record);
-  const waitedMs = pass.nowMs - memory.drainSinceMs;
+  const waitedMs = pass.nowMs - sinceMs;
   if (waitedMs >= graceMs) {
     const message = `${inflight} requests still in flight after ${duration(waitedMs)}`;
     const reason = because('stream_grace_over', message, { inflight, graceMs });

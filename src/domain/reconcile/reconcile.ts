@@ -10,9 +10,9 @@ import { moveReplicas } from './moves.js';
 import { Pass, type PassContext } from './pass.js';
 import { placeReplicas } from './places.js';
 import type { ControlPolicy } from './policy.js';
-import { progressReplicas } from './progress.js';
+import { progressReplicas, stopReplicas } from './progress.js';
 import { publishReplicas } from './publish.js';
-import { scaleModels } from './scale.js';
+import { fillModels, scaleModels } from './scale.js';
 import { forgetObsolete } from './tidy.js';
 
 /** Decides. The plan's `memory` belongs into the next snapshot once the plan was carried out. */
@@ -24,6 +24,8 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   progressReplicas(pass);
   scaleModels(pass);
   moveReplicas(pass);
+  fillModels(pass);
+  stopReplicas(pass);
   placeReplicas(pass);
   forgetObsolete(pass);
   publishReplicas(pass);

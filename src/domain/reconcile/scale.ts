@@ -10,7 +10,7 @@ import { unready } from './progress.js';
 import { because } from './reasons.js';
 import { inflightOf } from './replica-state.js';
 
-/** Creates what is missing and sends away what is too much, for every model with a spec or a record. */
+/** Sends away what is too much and keeps what was about to go but is wanted again. */
 export function scaleModels(pass: Pass): void {
   for (const name of pass.modelsWithRecords()) if (!pass.models.has(name)) removeModel(pass, name);
   if (pass.settling || pass.braking) return;
@@ -18,7 +18,15 @@ export function scaleModels(pass: Pass): void {
     reviveDraining(pass, model);
     const surplus = units(pass, model.name).length - model.replicas;
     if (surplus > 0) sendAway(pass, model, surplus);
-    else createMissing(pass, model, -surplus);
+  }
+}
+
+/** Creates what is missing, also what the moves of this pass took away. */
+export function fillModels(pass: Pass): void {
+  if (pass.settling || pass.braking) return;
+  for (const model of pass.snapshot.models) {
+    const missing = model.replicas - units(pass, model.name).length;
+    if (missing > 0) createMissing(pass, model, missing);
   }
 }
 

@@ -1,0 +1,119 @@
+/** The stored state: survives the server, is guarded by the term, and can be set back to an older copy. */
+import {
+  type BackoffRecord,
+  backoffKey,
+  type LearnedFact,
+  type Plan,
+  type ReplicaRecord,
+  type SchedulingIntent,
+} from '../../src/domain/cluster.js';
+import { learnedKey } from '../../src/domain/placement/world.js';
+import type { StoredNode } from '../../src/inventory/node-entry.js';
+
+interface Contents {
+  term: number;
+  replicas: Map<string, ReplicaRecord>;
+  backoffs: Map<string, BackoffRecord>;
+  learned: Map<string, LearnedFact>;
+  intents: Map<string, SchedulingIntent>;
+  nodes: Map<string, StoredNode>;
+}
+
+export class StaleTerm extends Error {}
+
+export class Store {
+  #now: Contents = {
+    term: 0,
+    replicas: new Map(),
+    backoffs: new Map(),
+    learned: new Map(),
+    intents: new Map(),
+    nodes: new Map(),
+  };
+  #backup: Contents | undefined;
+
+  get contents(): Readonly<Contents> {
+    return this.#now;
+  }
+
+  nextTerm(atLeast = 0): number {
+    this.#now.term = Math.max(this.#now.term, atLeast) + 1;
+    return this.#now.term;
+  }
+
+  /** All or nothing, and only for the server whose term it is. */
+  persist(term: number, plan: Plan): void {
+    this.#guard(term);
+    for (const action of plan.actions) this.#apply(action);
+  }
+
+  #apply(action: Plan['actions'][number]): void {
+    const { replicas, backoffs, learned } = this.#now;
+    switch (action.kind) {
+      case 'createReplica':
+      case 'updateReplica':
+        replicas.set(action.record.id, action.record);
+        break;
+      case 'deleteReplica':
+        replicas.delete(action.replicaId);
+        break;
+      case 'putBackoff':
+        backoffs.set(backoffKey(action.record), action.record);
+        break;
+      case 'clearBackoff':
+        for (const [key, one] of backoffs)
+          if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) backoffs.delete(key);
+        break;
+      case 'putLearned':
+        learned.set(learnedKey(action.fact.model, action.fact.profile, action.fact.gpuType), action.fact);
+        break;
+      case 'startShard':
+      case 'stopShard':
+      case 'abortInflight':
+      case 'setNodeLiveness':
+        break;
+    }
+  }
+
+  putIntent(term: number, nodeId: string, intent: SchedulingIntent): void {
+    this.#guard(term);
+    this.#now.intents.set(nodeId, intent);
+  }
+
+  putNode(term: number, node: StoredNode): void {
+    this.#guard(term);
+    this.#now.nodes.set(node.id, node);
+  }
+
+  removeNode(term: number, nodeId: string): void {
+    this.#guard(term);
+    this.#now.nodes.delete(nodeId);
+    this.#now.intents.delete(nodeId);
+  }
+
+  #guard(term: number): void {
+    if (term < this.#now.term) throw new StaleTerm(`term ${term} is over`);
+  }
+
+  backUp(): void {
+    this.#backup = copy(this.#now);
+  }
+
+  /** Back to the last copy, the term included; false when there is none. */
+  restore(): boolean {
+    if (this.#backup === undefined) return false;
+    this.#now = copy(this.#backup);
+    return true;
+  }
+}
+
+function copy(from: Contents): Contents {
+  return {
+    term: from.term,
+    replicas: new Map(from.replicas),
+    backoffs: new Map(from.backoffs),
+    learned: new Map(from.learned),
+    intents: new Map(from.intents),
+    nodes: new Map(from.nodes),
+  };
+}
