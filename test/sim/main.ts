@@ -43,5 +43,6 @@ console.log(
   `${ran} histories of ${steps} steps in ${seconds} s: ${ran - failures.length} held, ${failures.length} broke`,
 );
 if (values.counts)
-  for (const [name, count] of [...counts].toSorted()) console.log(`${String(count).padStart(8)} ${name}`);
+  for (const [name, count] of [...counts].toSorted(([a], [b]) => (a < b ? -1 : 1)))
+    console.log(`${String(count).padStart(8)} ${name}`);
 process.exitCode = failures.length > 0 ? 1 : 0;
