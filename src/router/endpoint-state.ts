@@ -1,5 +1,5 @@
 import type { Candidate } from '../domain/balancing/candidate.js';
-import { EndpointLoad } from '../domain/balancing/endpoint-load.js';
+import { EndpointLoad, type ScrapedLoad } from '../domain/balancing/endpoint-load.js';
 import { replicaKey, type DataPathEvidence } from '../domain/cluster.js';
 import { EndpointHealth, type EvidenceOutcome } from '../domain/request/ejection.js';
 import { LearnedRates } from '../domain/request/learned-rates.js';
@@ -27,6 +27,9 @@ export interface EndpointContext {
 
 /** Engines that serve tokenize and detokenize without the version prefix. */
 const BARE_PATH_ENGINES: ReadonlySet<string> = new Set(['vllm', 'sglang', 'llamacpp']);
+
+/** Failed probes in a row after which an endpoint is not advertised. */
+const PROBES_TO_SEEM_DOWN = 3;
 
 /** Longest pause an engine's own "busy" earns it, ms: its queue moves on much faster than clients are told to wait. */
 const COOL_DOWN_MAX_MS = 5_000;
@@ -56,6 +59,7 @@ export class EndpointState implements Candidate {
   private lastByteMs: number | undefined;
   private timeoutsInARow = 0;
   private failuresInARow = 0;
+  private probesFailedInARow = 0;
 
   constructor(
     private route: RouteEndpoint,
@@ -133,6 +137,7 @@ export class EndpointState implements Candidate {
     this.lastByteMs = nowMs;
     this.timeoutsInARow = 0;
     this.failuresInARow = 0;
+    this.probesFailedInARow = 0;
     if (this.health.worked(nowMs)) this.context.evidenceTurned(this);
   }
 
@@ -162,7 +167,29 @@ export class EndpointState implements Candidate {
     this.health.busy(nowMs, Math.min(COOL_DOWN_MAX_MS, retryAfterMs ?? COOL_DOWN_MS));
   }
 
+  /** Bytes of an answer came since `sinceMs`. */
+  provedLifeSince(sinceMs: number): boolean {
+    return (
+      this.lastByteMs !== undefined && this.lastByteMs >= sinceMs && this.health.ejectedBecause === undefined
+    );
+  }
+
+  /**
+   * Probably nobody is there: every probe of late failed and nothing else speaks for it. Requests still go there when
+   * nothing better is left; it only is not advertised.
+   */
+  get seemsDown(): boolean {
+    return this.probesFailedInARow >= PROBES_TO_SEEM_DOWN;
+  }
+
+  scraped(load: ScrapedLoad, nowMs: number): void {
+    this.load.scraped(load, nowMs);
+    this.engineRunning = load.runningRequests;
+    this.engineWaiting = load.waitingRequests;
+  }
+
   probed(healthy: boolean, nowMs: number): void {
+    this.probesFailedInARow = healthy ? 0 : this.probesFailedInARow + 1;
     this.note(this.health.probed(healthy, this.inflight, this.evidence(nowMs, false)));
   }
 

@@ -29,7 +29,7 @@ export class ModelList {
   list(principal: Principal, all: boolean): object {
     const data: ListedModel[] = [];
     for (const model of this.table.models()) {
-      if (!principal.mayUse(model.name) || !(all || model.ready)) continue;
+      if (!principal.mayUse(model.name) || !(all || model.servable)) continue;
       data.push(this.entry(model.name, model, all));
       for (const alias of model.info.aliases) {
         if (this.table.find(alias) === model) data.push(this.entry(alias, model, all));
@@ -61,7 +61,7 @@ export class ModelList {
 }
 
 function readiness(model: ModelState): ModelReadiness {
-  if (model.ready) return 'ready';
+  if (model.servable) return 'ready';
   if (model.info.outlook === 'coming') return 'loading';
   return model.info.desired === 0 ? 'off' : 'unavailable';
 }

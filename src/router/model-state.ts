@@ -55,9 +55,15 @@ export class ModelState {
     return false;
   }
 
-  /** Something can serve it now. */
+  /** Something is published for it. */
   get ready(): boolean {
     return this.endpoints.length > 0;
+  }
+
+  /** As far as is known, it can be served now. */
+  get servable(): boolean {
+    for (const endpoint of this.endpoints) if (!endpoint.seemsDown && endpoint.weight > 0) return true;
+    return false;
   }
 
   /** Refuses those whose time in the queue is over. */

@@ -16,6 +16,7 @@ import { Listener } from './listener.js';
 import { mediaProblem } from './media-type.js';
 import { ModelList } from './model-list.js';
 import type { FrontRequest, NodeFront } from './node-front.js';
+import { Patrol } from './patrol.js';
 import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
 import { readRequestHead, RequestHead } from './request-head.js';
 import {
@@ -37,6 +38,8 @@ export interface RouterOptions {
   /** Makes request ids where clients bring none. */
   readonly ids?: () => string;
   readonly authoriser?: Authoriser;
+  /** Period of probes in ms instead of the engine kinds' own; `false` sends none. */
+  readonly probes?: number | false;
 }
 
 /**
@@ -59,6 +62,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   private readonly listener: Listener;
   private readonly ids: () => string;
   private readonly evidenceListeners = new Set<() => void>();
+  private readonly patrol: Patrol | undefined;
   private stopping = false;
 
   constructor(options: RouterOptions) {
@@ -79,6 +83,15 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.fixed = staticTable(config);
     this.table.apply({ version: 0, ...this.fixed });
     this.models_ = new ModelList(this.table, Math.floor(this.clock.wallMs() / 1000));
+    if (options.probes !== false) {
+      this.patrol = new Patrol({
+        clock: this.clock,
+        random: this.random,
+        logger: options.logger,
+        endpoints: () => this.table.published(),
+        ...(options.probes === undefined ? {} : { everyMs: options.probes }),
+      });
+    }
     this.listener = new Listener({
       clock: this.clock,
       keepAliveTimeoutMs: config.router.keepAliveTimeout,
@@ -89,10 +102,12 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   // ---------------------------------------------------------------- life
 
   /** Starts to serve clients on `host:port` (`[::1]:8080` for IPv6); rejects when the address cannot be bound. */
-  listen(address: string): Promise<AddressInfo> {
+  async listen(address: string): Promise<AddressInfo> {
     const at = address.lastIndexOf(':');
     const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
-    return this.listener.listen(host, Number(address.slice(at + 1)));
+    const bound = await this.listener.listen(host, Number(address.slice(at + 1)));
+    this.patrol?.start();
+    return bound;
   }
 
   /** Where clients are served. */
@@ -115,6 +130,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const timer = this.clock.setTimer(graceMs, () => this.endAll());
     await stopped;
     timer.cancel();
+    await this.patrol?.stop();
     this.table.destroy();
     this.accessLog.flush();
   }
@@ -246,7 +262,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       const message = `the model \`${match.id.slice(0, 100)}\` does not exist`;
       return this.refuse(front, head, match, common, { code: 'model_not_found', message, param: 'model' });
     }
-    if (!found.model.ready && !all) {
+    if (!found.model.servable && !all) {
       const message = 'no replica of the model is ready';
       return this.refuse(front, head, match, common, { code: 'no_ready_replica', message });
     }
@@ -255,7 +271,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
 
   private answerHealth(front: NodeFront, common: string[]): void {
     let healthy = false;
-    for (const model of this.table.models()) healthy ||= model.ready;
+    for (const model of this.table.models()) healthy ||= model.servable;
     const body = { status: healthy ? 'ok' : 'unavailable' };
     this.giveJson(front, common, healthy ? 200 : 503, body, HEALTH_ROUTE_INDEX);
   }

@@ -25,6 +25,8 @@ export interface HarnessOptions {
   readonly configure?: (config: ServerConfig) => void;
   readonly authoriser?: Authoriser;
   readonly clock?: Clock;
+  /** Period of probes, ms; none by default, so that scripted engines see only what a test sends. */
+  readonly probes?: number;
 }
 
 /** A clock on which everything takes `factor` times less real time: minutes of waiting pass in a test. */
@@ -76,6 +78,7 @@ export class RouterHarness {
       config,
       logger,
       random: seededRandom(1),
+      probes: options.probes ?? false,
       ...(options.authoriser === undefined ? {} : { authoriser: options.authoriser }),
       ...(options.clock === undefined ? {} : { clock: options.clock }),
     });
