@@ -11,9 +11,11 @@ import {
   type EngineErrorAnswer,
 } from './engine-answer.js';
 import { oneRun, type ByteRuns } from './byte-runs.js';
+import { UsageTail, type Usage } from './bytes/usage.js';
 import { EventStream } from './event-stream.js';
 import type { ExplainedAttempt } from './explain-ring.js';
-import type { DialectName } from './routes.js';
+import { isJsonType, mediaType } from './media-type.js';
+import type { EngineRoute } from './routes.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 import type { UpstreamError, UpstreamErrorKind } from './upstream/upstream-error.js';
 import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream/upstream-sink.js';
@@ -30,7 +32,9 @@ export type AttemptPhase =
 
 /** The request an attempt belongs to. */
 export interface AttemptOwner {
-  readonly dialect: DialectName;
+  readonly route: EngineRoute;
+  /** Usage was asked for by the gateway alone. */
+  readonly stripsUsage: boolean;
   monotonicMs(): number;
   wallMs(): number;
   connected(attempt: Attempt): void;
@@ -66,6 +70,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   private upstream: UpstreamExchange | undefined;
   private head: UpstreamHead | undefined;
   private stream: EventStream | undefined;
+  private tail: UsageTail | undefined;
   private kept: Buffer[] = [];
   private keptBytes = 0;
 
@@ -74,6 +79,8 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     readonly endpoint: EndpointState,
     private readonly lease: LoadLease,
     readonly trial: boolean,
+    /** Uncached prompt tokens the engine had to compute before the first token: others' and its own. */
+    readonly tokensAhead: number,
     readonly record: ExplainedAttempt,
   ) {
     this.sentAtMs = owner.monotonicMs();
@@ -98,7 +105,12 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   /** The client has a part of an event, and nothing may come in between. */
   get insideEvent(): boolean {
-    return this.stream?.passedHalf === true;
+    return this.stream?.insideEvent === true;
+  }
+
+  /** Tokens as the engine reported them, as far as its answer has come. */
+  get usage(): Usage | undefined {
+    return this.stream === undefined ? this.tail?.read() : this.stream.usage;
   }
 
   resume(): void {
@@ -143,7 +155,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     } else if (status >= 400) {
       this.phase = 'error';
     } else if (isEventStream(head)) {
-      this.stream = new EventStream(this.owner.dialect);
+      this.stream = new EventStream(this.owner.route, this.owner.stripsUsage);
       this.phase = 'peeking';
     }
   }
@@ -154,6 +166,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       case 'waiting':
         return this.firstBytes(slab, from, to);
       case 'relayingBytes':
+        this.tail?.push(slab, from, to);
         return this.owner.relay(oneRun(slab, from, to));
       case 'peeking':
         return this.peek(slab, from, to);
@@ -205,6 +218,10 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     const { head } = this;
     if (head === undefined || !this.begins(head)) return true;
     this.phase = 'relayingBytes';
+    if (isJsonType(mediaType(head.contentType))) {
+      this.tail = new UsageTail();
+      this.tail.push(slab, from, to);
+    }
     if (startsWithError(slab, from, to)) this.owner.engineErred();
     // The whole body in one read, as most answers come: it leaves with its head in one write.
     if (head.framing === 'length' && head.contentLength === to - from) {
@@ -226,7 +243,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     if (stream === undefined || head === undefined) return true;
     stream.push(slab, from, to);
     const overdue = this.keptBytes + stream.runs.length > PEEK_MAX_BYTES;
-    if (stream.events === 0 && !overdue && !stream.passedHalf) {
+    if (stream.events === 0 && !overdue && !stream.insideEvent) {
       this.keepRuns(stream.runs);
       return true;
     }
@@ -257,9 +274,17 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   }
 
   private endOfEvents(): void {
-    if (this.stream?.passedHalf === true) {
+    const { stream } = this;
+    if (stream === undefined) return;
+    if (stream.insideEvent) {
       return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended inside an event');
     }
+    stream.end();
+    // A clean end without the answer's own last event is taken for a whole answer by most clients.
+    if (stream.cutOff) {
+      return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended before the answer did');
+    }
+    this.owner.relayEvents(stream);
     this.end('ok');
     this.owner.answered();
   }

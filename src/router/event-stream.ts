@@ -1,120 +1,141 @@
-import { emptyRuns } from './byte-runs.js';
-import type { DialectName } from './routes.js';
+import { emptyRuns, type ByteRuns } from './byte-runs.js';
+import type { SseEvent, SseVisitor } from './bytes/sse-scanner.js';
+import { EVENT_HELD_MAX_BYTES } from './bytes/sse-scanner.js';
+import { UsageStripper, type StreamOutput } from './bytes/usage-stripper.js';
+import { mergeUsage, type Usage } from './bytes/usage.js';
+import type { EngineRoute } from './routes.js';
 
-/** A half-received event held back longer than this passes as it is: a picture in one event must not fill memory. */
-const HELD_MAX_BYTES = 256 * 1024;
-
-const LF = 10;
-const CR = 13;
-const COLON = 58;
+/** Bytes of the last data event that are kept, to see at the end whether the answer was whole. */
+const LAST_EVENT_BYTES = 256;
 
 /**
- * Reads an engine's event stream on the side. Whole events are handed on, exactly as they came; a half-received one is
- * held back until its end is there, so that an engine that dies in the middle of a line leaves no broken line behind.
- * Clients lose nothing by it: no reader acts on half an event.
+ * An engine's event stream on its way to a client. Whole events leave as they came (without the usage nobody but the
+ * gateway asked for); a half-received one waits for its end, so that an engine that dies in the middle of a line leaves
+ * no broken line behind. No reader acts on half an event, so nothing is lost by it.
  */
-export class EventStream {
-  /** What the last push released: whole events. */
-  readonly runs = emptyRuns();
-  /** Data events among them. */
+export class EventStream implements SseVisitor, StreamOutput {
+  /** What the last push released. */
+  readonly runs: ByteRuns = emptyRuns();
+  /** Data events in the last push. */
   events = 0;
-  /** Those that carry a token of any kind. */
+  /** Those of them that carry something generated. */
   tokens = 0;
-  /** The marker after which nothing of the answer follows was among them. */
+  /** The marker after which nothing of the answer follows has come. */
   done = false;
-  /** The data of the first error event among them. */
+  /** Data of the first error event in the last push. */
   error: string | undefined;
   /** The very first data event was an error: the answer is one, whatever its status says. */
   startsWithError = false;
-  /** Every data event so far. */
-  totalEvents = 0;
-  private held: Buffer | undefined;
-  private searched = 0;
+  /** Counts the engine reported so far. */
+  usage: Usage | undefined;
+  private readonly stripper: UsageStripper;
+  private chunk: Buffer | undefined;
+  private totalEvents = 0;
+  private tokenSeen = false;
+  private errorSeen = false;
+  private usageChunkSeen = false;
+  private readonly lastEvent = Buffer.allocUnsafe(LAST_EVENT_BYTES);
+  private lastEventBytes = 0;
 
-  constructor(private readonly dialect: DialectName) {}
+  constructor(
+    private readonly route: EngineRoute,
+    /** Usage is taken out: the client did not ask for it. */
+    stripUsage: boolean,
+  ) {
+    this.stripper = new UsageStripper(this, this, EVENT_HELD_MAX_BYTES, stripUsage);
+  }
 
-  /** True while a part of an event that was too large to hold back has already been handed on. */
-  passedHalf = false;
+  /** The client has a part of an event too large to hold back, and nothing may come in between. */
+  get insideEvent(): boolean {
+    return this.stripper.position !== 'boundary';
+  }
 
   push(slab: Buffer, from: number, to: number): void {
+    this.begin(slab);
+    this.stripper.push(slab, from, to);
+    this.chunk = undefined;
+  }
+
+  /** The engine ended the stream: what waits for its end leaves too. */
+  end(): void {
+    this.begin(undefined);
+    this.stripper.end();
+  }
+
+  /** Everything says that the answer was cut off, although its end came in good order. */
+  get cutOff(): boolean {
+    if (this.done || this.errorSeen) return false;
+    if (this.route.dialect !== 'openai') return true;
+    if (!this.route.usageOption || this.usageChunkSeen) return false;
+    const tail = this.lastEvent.toString('latin1', 0, this.lastEventBytes);
+    return !/"finish_reason"\s*:\s*"/.test(tail);
+  }
+
+  // ---------------------------------------------------------------- what the stripper tells
+
+  onBytes(buffer: Buffer, from: number, to: number): void {
+    // Held memory is used again for the next event, before these runs leave.
+    if (buffer === this.chunk) this.runs.add(buffer, from, to);
+    else this.runs.addCopy(buffer, from, to);
+  }
+
+  onEvent(event: SseEvent): void {
+    switch (event.kind) {
+      case 'comment':
+        return;
+      case 'done':
+        this.done = true;
+        return;
+      case 'data':
+        this.noteData(event);
+    }
+  }
+
+  private noteData(event: SseEvent): void {
+    this.events += 1;
+    this.totalEvents += 1;
+    const usage = event.usage();
+    if (usage !== undefined) this.usage = mergeUsage(this.usage, usage);
+    if (event.isError()) return this.noteError(event);
+    if (event.isUsageChunk()) {
+      this.usageChunkSeen = true;
+      return;
+    }
+    if (this.route.dialect !== 'openai' && isLastEvent(event.name)) this.done = true;
+    this.tokenSeen ||= event.carriesToken();
+    if (this.tokenSeen) this.tokens += 1;
+    this.keepEnd(event);
+  }
+
+  private noteError(event: SseEvent): void {
+    this.errorSeen = true;
+    if (this.totalEvents === 1) this.startsWithError = true;
+    this.error ??= event.buffer.toString('utf8', event.dataFrom, event.dataTo);
+    // Its dialect has no other end after this one.
+    if (event.name === 'response.failed') this.done = true;
+  }
+
+  private keepEnd(event: SseEvent): void {
+    if (!this.route.usageOption) return;
+    const { buffer, dataFrom, dataTo } = event;
+    this.lastEventBytes = buffer.copy(
+      this.lastEvent,
+      0,
+      Math.max(dataFrom, dataTo - LAST_EVENT_BYTES),
+      dataTo,
+    );
+  }
+
+  private begin(chunk: Buffer | undefined): void {
+    this.chunk = chunk;
+    this.runs.clear();
     this.events = 0;
     this.tokens = 0;
     this.error = undefined;
-    let bytes = slab;
-    let start = from;
-    let end = to;
-    if (this.held !== undefined) {
-      bytes = Buffer.concat([this.held, slab.subarray(from, to)]);
-      start = 0;
-      end = bytes.length;
-      this.held = undefined;
-    }
-    const whole = this.walk(bytes, start, end);
-    this.runs.clear().add(bytes, start, whole);
-    if (whole === end) return;
-    if (end - whole > HELD_MAX_BYTES) {
-      this.passedHalf = true;
-      this.runs.add(bytes, whole, end);
-    } else {
-      this.held = Buffer.from(bytes.subarray(whole, end));
-    }
-  }
-
-  /** Index after the last whole event. */
-  private walk(bytes: Buffer, from: number, to: number): number {
-    let eventStart = from;
-    let lineStart = from;
-    for (;;) {
-      const lineEnd = bytes.indexOf(LF, lineStart);
-      if (lineEnd < 0 || lineEnd >= to) return eventStart;
-      const blank = lineEnd === lineStart || (lineEnd === lineStart + 1 && bytes[lineStart] === CR);
-      lineStart = lineEnd + 1;
-      if (!blank) continue;
-      this.note(bytes, eventStart, lineStart);
-      this.passedHalf = false;
-      eventStart = lineStart;
-    }
-  }
-
-  private note(bytes: Buffer, from: number, to: number): void {
-    if (bytes[from] === COLON && bytes.indexOf('\ndata:', from, 'latin1') < 0) return;
-    const dataAt = bytes.subarray(from, to).indexOf('data:', 0, 'latin1');
-    if (dataAt < 0) return;
-    this.events += 1;
-    this.totalEvents += 1;
-    const event = bytes.toString('latin1', from, Math.min(to, from + HEAD_OF_EVENT));
-    if (isDone(event, this.dialect)) this.done = true;
-    else if (isError(event)) {
-      this.error ??= dataOf(bytes.toString('utf8', from, to));
-      if (this.totalEvents === 1) this.startsWithError = true;
-    } else this.tokens += 1;
   }
 }
 
-const HEAD_OF_EVENT = 128;
-
-function isDone(event: string, dialect: DialectName): boolean {
-  switch (dialect) {
-    case 'openai':
-      return /(?:^|\n)data: ?\[DONE\]/.test(event);
-    case 'anthropic':
-      return /(?:^|\n)event: ?message_stop/.test(event);
-    case 'responses':
-      return /(?:^|\n)event: ?response\.(?:completed|failed|incomplete)/.test(event);
-  }
-}
-
-function isError(event: string): boolean {
-  return (
-    /(?:^|\n)event: ?error\b/.test(event) ||
-    /(?:^|\n)data: ?\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/.test(event)
-  );
-}
-
-function dataOf(event: string): string {
-  return event
-    .split(/\r?\n/)
-    .filter((line) => line.startsWith('data:'))
-    .map((line) => line.slice(5).trimStart())
-    .join('\n');
+/** Last events of the dialects that have no `[DONE]`. */
+function isLastEvent(name: string): boolean {
+  return name === 'message_stop' || name === 'response.completed' || name === 'response.incomplete';
 }

@@ -4,6 +4,7 @@ import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import type { AccessLog } from './access-log.js';
 import type { Attempt } from './attempt.js';
+import type { Usage } from './bytes/usage.js';
 import type { ClientAnswer } from './client-answer.js';
 import type { Authoriser, Principal } from './authoriser.js';
 import type { EndpointTable } from './endpoint-table.js';
@@ -48,6 +49,9 @@ export interface ExchangeFacts {
   attempts?: number | undefined;
   queueMs?: number;
   firstTokenMs?: number;
+  /** When the last token passed, monotonic. */
+  lastTokenMs?: number;
+  usage?: Usage | undefined;
   bytesIn?: number;
   /** An error event of the engine passed. */
   engineError?: boolean;
@@ -76,6 +80,7 @@ export function concludeExchange(
   if (facts.firstTokenMs !== undefined && facts.answer.streamed) {
     series.firstToken.observe(facts.firstTokenMs / 1000);
   }
+  if (facts.winner !== undefined && model !== undefined) countTokens(core, facts, model, nowMs);
   if (facts.winner !== undefined) series.attempts.add(shown === 'engine_error' ? 'engine_error' : 'ok');
   explanation.status = status;
   explanation.endedMs = durationMs;
@@ -94,6 +99,9 @@ export function concludeExchange(
     stream: explanation.stream,
     endpoint: facts.winner?.endpoint.id ?? explanation.attempts.at(-1)?.endpoint,
     attempts: facts.attempts,
+    promptTokens: facts.usage?.promptTokens,
+    completionTokens: facts.usage?.completionTokens,
+    cachedTokens: facts.usage?.cachedTokens,
     bytesIn: facts.bytesIn,
     bytesOut: facts.answer.bytes,
     key: facts.principal.id === 'anonymous' ? undefined : facts.principal.id,
@@ -101,6 +109,27 @@ export function concludeExchange(
     clientRetries: head.clientRetries,
     detail: outcome === 'ok' ? undefined : facts.detail,
   });
+}
+
+/** Tokens of an answer: for the metrics, and for what is learned from them about model and endpoint. */
+function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, nowMs: number): void {
+  const { usage, winner, explanation } = facts;
+  const { series } = model;
+  if (usage === undefined) {
+    if (facts.route.reportsUsage) series.usageMissing += 1;
+    return;
+  }
+  const { promptTokens, completionTokens, cachedTokens } = usage;
+  explanation.usage = usage;
+  series.promptTokens += promptTokens ?? 0;
+  series.completionTokens += completionTokens ?? 0;
+  series.cachedTokens += cachedTokens ?? 0;
+  core.metrics.prefixDeliveredTokens += cachedTokens ?? 0;
+  if (completionTokens === undefined || !facts.route.generates) return;
+  model.learnOutput(completionTokens);
+  if (!facts.answer.streamed || facts.firstTokenMs === undefined || winner === undefined) return;
+  const decodeMs = (facts.lastTokenMs ?? nowMs) - winner.sentAtMs - facts.firstTokenMs;
+  winner.endpoint.rates.decoded(completionTokens - 1, decodeMs / 1000);
 }
 
 /** The status as metrics count it: an answer that broke off after its 200 counts as what broke it. */

@@ -18,7 +18,7 @@ import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';
 import { readJsonBody, type ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
-import type { DialectName, EngineRoute } from './routes.js';
+import type { EngineRoute } from './routes.js';
 import { Tries, type RoutedRequest } from './tries.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
@@ -42,7 +42,6 @@ const NEVER = Number.POSITIVE_INFINITY;
  * A state machine driven by the client's side, the attempts and one timer; it awaits nothing.
  */
 export class Exchange implements FrontSink, AttemptOwner, Waiting {
-  readonly dialect: DialectName;
   private phase: Phase = 'body';
   private readonly arrivedMs: number;
   private readonly watch: DeadlineWatch;
@@ -74,11 +73,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     private readonly core: RouterCore,
     private readonly front: Front,
     private readonly head: RequestHead,
-    private readonly route: EngineRoute,
+    readonly route: EngineRoute,
     private readonly principal: Principal,
     common: string[],
   ) {
-    this.dialect = route.dialect;
     this.arrivedMs = core.clock.monotonicMs();
     this.lastBodyMs = this.arrivedMs;
     this.watch = new DeadlineWatch(core.clock, (now) => this.look(now));
@@ -251,6 +249,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     if (hedge.afterMs > 0) this.watch.by(now + hedge.afterMs);
   }
 
+  get stripsUsage(): boolean {
+    return this.request?.body.stripUsage === true;
+  }
+
   monotonicMs(): number {
     return this.core.clock.monotonicMs();
   }
@@ -374,7 +376,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
       request?.model.series.interToken.observe((now - this.lastTokenMs) / 1000);
     } else if (winner !== undefined && request !== undefined) {
       this.facts.firstTokenMs = now - winner.sentAtMs;
-      winner.endpoint.rates.firstToken(request.promptTokens, this.facts.firstTokenMs / 1000);
+      winner.endpoint.rates.firstToken(winner.tokensAhead, this.facts.firstTokenMs / 1000);
     }
     this.lastTokenMs = now;
   }
@@ -556,6 +558,21 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     return { retryAfterSeconds, noRetry: this.facts.allTried === true, headers };
   }
 
+  /** Tokens really used, for the key's limits and for the fair sharing of the queue. */
+  private account(): void {
+    const { request, winner } = this;
+    this.facts.usage = winner?.usage;
+    const { promptTokens, completionTokens } = this.facts.usage ?? {};
+    const used =
+      promptTokens === undefined && completionTokens === undefined
+        ? undefined
+        : (promptTokens ?? 0) + (completionTokens ?? 0);
+    this.grant?.end(used);
+    if (used === undefined || request === undefined) return;
+    const { fairnessKey, priority, tokens } = this.share(request);
+    request.model.queue.correct(fairnessKey, priority, used - tokens);
+  }
+
   private enter(phase: Phase, now: number): void {
     if (this.phase === phase) return;
     this.phase = phase;
@@ -571,9 +588,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     if (this.finishedBusiness) this.watch.stop();
     this.pieces = [];
     this.budget?.end();
-    this.grant?.end(undefined);
+    this.facts.lastTokenMs = this.lastTokenMs;
     if (outcome !== 'ok' && outcome !== 'engine_error') this.explanation.error = outcome;
     this.facts.attempts = this.tries?.sends;
+    this.account();
     concludeExchange(this.core, this.facts, outcome, now);
     this.core.exchanges.delete(this);
   }

@@ -1,4 +1,5 @@
 import type { CandidateVerdict, ChosenBecause, NotChosenBecause } from '../domain/balancing/candidate.js';
+import type { Usage } from './bytes/usage.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 
 /** Requests remembered; older ones are forgotten. About 1 KiB each with a few endpoints. */
@@ -58,7 +59,7 @@ export interface RequestExplanation {
   error?: ApiErrorCode;
   /** `x-should-retry: false` was sent: every replica that might have answered was tried. */
   allTried?: boolean;
-  usage?: { promptTokens?: number; completionTokens?: number; cachedTokens?: number };
+  usage?: Usage;
   endedMs?: number;
 }
 

@@ -1,6 +1,6 @@
 import type { ApiErrorCode } from '../shared/errors.js';
 import { scanBody, type BodyProblem, type ByteRange, type ScannedBody } from './bytes/json-scan.js';
-import { spliceBody, type SplicedBody } from './bytes/splice.js';
+import { includeUsageEdit, spliceBody, type SplicedBody } from './bytes/splice.js';
 import type { GatewayError } from './dialects.js';
 import type { EngineRoute } from './routes.js';
 
@@ -29,14 +29,15 @@ export function readJsonBody(bytes: Buffer, route: EngineRoute): BodyReading {
   return { ok: true, body: jsonBody(bytes, scan, route) };
 }
 
-function jsonBody(bytes: Buffer, scan: ScannedBody, _route: EngineRoute): ReadBody {
+function jsonBody(bytes: Buffer, scan: ScannedBody, route: EngineRoute): ReadBody {
+  const includeUsage = route.usageOption && scan.stream;
   return {
     model: scan.model,
     stream: scan.stream,
     promptBytes: promptBytes(scan),
     maxTokens: scan.maxCompletionTokens ?? scan.maxTokens,
-    stripUsage: false,
-    forEngine: (model) => spliceBody(bytes, scan, { model }),
+    stripUsage: includeUsage && includeUsageEdit(scan) !== undefined,
+    forEngine: (model) => spliceBody(bytes, scan, { model, includeUsage }),
   };
 }
 

@@ -22,6 +22,8 @@ export interface EngineRoute {
   readonly generates: boolean;
   /** `stream_options.include_usage` is understood here, so usage can be asked for on streams. */
   readonly usageOption: boolean;
+  /** Answers carry token counts; one without them is counted as missing. */
+  readonly reportsUsage: boolean;
   /** Path on engines that serve it without the version prefix. */
   readonly bareEnginePath?: string;
 }
@@ -34,16 +36,17 @@ const plain = (path: string, extra: Partial<RouteDraft> = {}): RouteDraft => ({
   body: 'json',
   generates: false,
   usageOption: false,
+  reportsUsage: false,
   ...extra,
 });
 
 const DRAFTS: readonly RouteDraft[] = [
-  plain('/v1/chat/completions', { generates: true, usageOption: true }),
-  plain('/v1/completions', { generates: true, usageOption: true }),
-  plain('/v1/responses', { generates: true, dialect: 'responses' }),
-  plain('/v1/messages', { generates: true, dialect: 'anthropic' }),
+  plain('/v1/chat/completions', { generates: true, usageOption: true, reportsUsage: true }),
+  plain('/v1/completions', { generates: true, usageOption: true, reportsUsage: true }),
+  plain('/v1/responses', { generates: true, reportsUsage: true, dialect: 'responses' }),
+  plain('/v1/messages', { generates: true, reportsUsage: true, dialect: 'anthropic' }),
   plain('/v1/messages/count_tokens', { dialect: 'anthropic' }),
-  plain('/v1/embeddings'),
+  plain('/v1/embeddings', { reportsUsage: true }),
   plain('/v1/rerank'),
   plain('/v1/score'),
   plain('/v1/classify'),

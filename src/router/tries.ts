@@ -126,8 +126,9 @@ export class Tries {
     const startedMs = nowMs - arrivedMs;
     const record: ExplainedAttempt = { number: this.sends, endpoint: id, generation, kind, startedMs };
     this.explanation.attempts.push(record);
+    const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
-    const attempt = new Attempt(this.owner, endpoint, lease, trial, record);
+    const attempt = new Attempt(this.owner, endpoint, lease, trial, tokensAhead, record);
     this.running.push(attempt);
     const { parts, length } = body.forEngine(model.name);
     attempt.send({ head: this.engineHead(endpoint, length), body: parts, fresh: kind === 'fresh_socket' });

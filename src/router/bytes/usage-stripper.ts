@@ -31,10 +31,14 @@ export class UsageStripper implements SseVisitor {
   #lastWasDropped = false;
   #passingOversized = false;
 
-  constructor(output: StreamOutput, observer: SseVisitor, heldMaxBytes = EVENT_HELD_MAX_BYTES) {
+  readonly #strip: boolean;
+
+  /** @param strip false passes usage on too: only the holding back of half events is left */
+  constructor(output: StreamOutput, observer: SseVisitor, heldMaxBytes = EVENT_HELD_MAX_BYTES, strip = true) {
     this.#scanner = new SseScanner(heldMaxBytes);
     this.#output = output;
     this.#observer = observer;
+    this.#strip = strip;
   }
 
   push(chunk: Buffer, from: number, to: number): void {
@@ -63,10 +67,10 @@ export class UsageStripper implements SseVisitor {
 
   onEvent(event: SseEvent): void {
     this.#observer.onEvent(event);
-    this.#lastWasDropped = event.isUsageChunk();
+    this.#lastWasDropped = this.#strip && event.isUsageChunk();
     this.#passingOversized = false;
     const asItLies = !event.startedEarlier || event.oversized;
-    if (asItLies && !this.#lastWasDropped && !event.mentionsUsage) {
+    if (asItLies && !this.#lastWasDropped && !(this.#strip && event.mentionsUsage)) {
       this.#runTo = event.chunkTo;
       return;
     }
@@ -90,7 +94,8 @@ export class UsageStripper implements SseVisitor {
     const { buffer, dataFrom, dataTo } = event;
     let at = event.from;
     // Data over several lines is no engine's; its usage would stay.
-    const cuts = event.mentionsUsage ? memberCuts(buffer.subarray(dataFrom, dataTo), 'usage') : [];
+    const cuts =
+      this.#strip && event.mentionsUsage ? memberCuts(buffer.subarray(dataFrom, dataTo), 'usage') : [];
     for (const cut of cuts) {
       if (at < dataFrom + cut.from) this.#output.onBytes(buffer, at, dataFrom + cut.from);
       at = dataFrom + cut.to;
