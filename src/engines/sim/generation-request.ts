@@ -34,7 +34,7 @@ export interface GenerationRequest {
 }
 
 /** `[[fault:SPEC]]` or `[[fault@NAME:SPEC]]`. A prompt passes every gateway; an unknown header may not. */
-const DIRECTIVE = /\[\[fault((?:@[\w.-]+)?:[^\]]*)\]\]/g;
+const DIRECTIVE = /\[\[fault((?:@[^\]:]+)?:[^\]]*)\]\]/g;
 
 /** What a last message has to hold for the answer to be a tool call. */
 const CALL_TOOL = 'call tool';

@@ -6,9 +6,12 @@ import { renderMessages } from './generation-request.js';
 import { hashBytes } from './hashing.js';
 import { BYTES_PER_TOKEN, tokenCount } from './prefix-cache.js';
 
-/** What a route without generation answers: JSON, plain text, or a refusal. */
+/** What a route without generation answers: JSON, plain text, bytes, or a refusal. */
 export type SideAnswer =
-  { readonly json: unknown } | { readonly text: string } | { readonly error: EngineError };
+  | { readonly json: unknown }
+  | { readonly text: string }
+  | { readonly bytes: Buffer; readonly contentType: string }
+  | { readonly error: EngineError };
 
 export interface SideContext {
   readonly seed: number;
@@ -26,6 +29,11 @@ export const SIDE_ROUTES: ReadonlyMap<string, SideRoute> = new Map<string, SideR
   ['/rerank', rerank],
   ['/v1/score', score],
   ['/score', score],
+  ['/v1/classify', classify],
+  ['/classify', classify],
+  ['/v1/moderations', moderations],
+  ['/v1/audio/speech', speech],
+  ['/v1/images/generations', images],
   ['/tokenize', tokenize],
   ['/v1/tokenize', tokenize],
   ['/detokenize', detokenize],
@@ -102,6 +110,46 @@ function score(body: JsonObject, { seed, model }: SideContext): SideAnswer {
     score: relevance(firsts[index] ?? first, text, seed),
   }));
   return { json: { id: 'score-sim', object: 'list', model, data, usage: { total_tokens: data.length } } };
+}
+
+function classify(body: JsonObject, { seed, model }: SideContext): SideAnswer {
+  const inputs = stringsOf(body['input']);
+  if (inputs.length === 0) return missing('input');
+  const data = inputs.map((text, index) => {
+    const yes = relevance('class', text, seed);
+    return { index, label: yes >= 0.5 ? 'LABEL_1' : 'LABEL_0', probs: [1 - yes, yes], num_classes: 2 };
+  });
+  return { json: { id: 'classify-sim', object: 'list', model, data } };
+}
+
+function moderations(body: JsonObject, { seed, model }: SideContext): SideAnswer {
+  const inputs = stringsOf(body['input']);
+  if (inputs.length === 0) return missing('input');
+  const results = inputs.map((text) => {
+    const violence = relevance('violence', text, seed);
+    return {
+      flagged: violence > 0.9,
+      categories: { violence: violence > 0.9 },
+      category_scores: { violence },
+    };
+  });
+  return { json: { id: 'modr-sim', model, results } };
+}
+
+/** Bytes that a test can recognise: the text's hash, over and over, about as long as speech would be. */
+function speech(body: JsonObject): SideAnswer {
+  const input = stringOf(body['input']);
+  if (input === undefined) return missing('input');
+  const hash = createHash('sha256').update(input).digest();
+  const bytes = Buffer.alloc(hash.length * (input.length + 1), hash);
+  return { bytes, contentType: 'audio/mpeg' };
+}
+
+function images(body: JsonObject): SideAnswer {
+  const prompt = stringOf(body['prompt']);
+  if (prompt === undefined) return missing('prompt');
+  const image = createHash('sha256').update(prompt).digest('base64');
+  return { json: { created: 0, data: [{ b64_json: image }] } };
 }
 
 /** Tokens are four bytes of text each, written as one number, so that they can be turned back. */

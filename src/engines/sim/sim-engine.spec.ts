@@ -186,6 +186,17 @@ describe('answers', () => {
     const ranked = await post(engine, '/v1/rerank', { model: 'm1', query: 'q', documents, top_n: 2 });
     expect((JSON.parse(ranked.text) as { results: unknown[] }).results).toHaveLength(2);
 
+    for (const [path, body, member] of [
+      ['/v1/classify', { input: ['x'] }, 'data'],
+      ['/v1/moderations', { input: 'x' }, 'results'],
+      ['/v1/images/generations', { prompt: 'x' }, 'data'],
+    ] as const) {
+      expect(JSON.parse((await post(engine, path, { model: 'm1', ...body })).text)).toHaveProperty(member);
+    }
+    const spoken = await post(engine, '/v1/audio/speech', { model: 'm1', input: 'hello' });
+    expect(spoken.headers.get('content-type')).toBe('audio/mpeg');
+    expect(spoken.headers.get('content-length')).toBe(String(32 * 6));
+
     const form = new FormData();
     const file = Buffer.from(Array.from({ length: 1000 }, (_, index) => index % 256));
     form.set('model', 'm1');

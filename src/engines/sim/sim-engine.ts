@@ -227,6 +227,8 @@ export class SimEngine implements SimAdmin {
     }
     if ('error' in answer) this.responder.refuse(exchange, undefined, answer.error);
     else if ('text' in answer) this.responder.text(exchange, answer.text);
+    else if ('bytes' in answer)
+      exchange.respond(200, `content-type: ${answer.contentType}\r\n`, answer.bytes);
     else this.responder.json(exchange, answer.json);
   }
 

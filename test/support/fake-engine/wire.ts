@@ -23,10 +23,17 @@ export interface RecordedConnection {
  * Writes to a connection that has ended are dropped, as a kernel would drop them.
  */
 export class Wire {
+  /** Writes the kernel has not taken; one listener settles them all when the socket goes. */
+  private readonly pendingWrites = new Set<() => void>();
+
   constructor(
     private readonly socket: net.Socket,
     readonly connection: RecordedConnection,
-  ) {}
+  ) {
+    socket.on('close', () => {
+      for (const settle of this.pendingWrites) settle();
+    });
+  }
 
   /** True once the peer has ended or reset the connection. */
   get peerGone(): boolean {
@@ -42,9 +49,9 @@ export class Wire {
   write(bytes: string | Uint8Array): Promise<void> {
     return new Promise((resolve) => {
       if (this.socket.destroyed || this.socket.writableEnded) return resolve();
-      this.socket.once('close', resolve);
+      this.pendingWrites.add(resolve);
       this.socket.write(bytes, () => {
-        this.socket.off('close', resolve);
+        this.pendingWrites.delete(resolve);
         resolve();
       });
     });
