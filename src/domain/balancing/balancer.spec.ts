@@ -2,9 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { LearnedRates } from '../request/learned-rates.js';
 import { POLICY_NAMES } from './candidate.js';
-import type { Candidate, ChooseContext, HealthVerdict, RequestFacts } from './candidate.js';
+import type { Candidate, ChooseContext, HealthVerdict, PolicyName, RequestFacts } from './candidate.js';
 import { EndpointLoad } from './endpoint-load.js';
 import { createBalancer } from './policies.js';
+import { PrefixIndex } from './prefix-index.js';
 import { mix32 } from './text-hash.js';
 
 interface Fake extends Candidate {
@@ -32,6 +33,10 @@ function endpoint(id: string, changes: Partial<Candidate> & { state?: HealthVerd
 
 const REQUEST: RequestFacts = { model: 'm', promptTokens: 100, outputTokens: 100 };
 
+function balancerOf(policy: PolicyName) {
+  return createBalancer(policy, new PrefixIndex(1 << 20));
+}
+
 function context(changes: Partial<ChooseContext> = {}): ChooseContext {
   let state = 1;
   const random = () => (state = mix32(state + 0x9e3779b9)) / 2 ** 32;
@@ -51,14 +56,14 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
   it.each(cases)('%s: never chosen while another serves, with its reason', (_, changes, reason) => {
     const bad = endpoint('bad', changes);
     const good = endpoint('good');
-    const choice = createBalancer(policy).choose([bad, good], REQUEST, context({ explain: true }));
+    const choice = balancerOf(policy).choose([bad, good], REQUEST, context({ explain: true }));
     expect(choice.endpoint).toBe(good);
     expect(choice.candidates?.map((c) => c.rejected)).toEqual([reason, undefined]);
   });
 
   it('excludes what already failed this request', () => {
     const [a, b] = [endpoint('a'), endpoint('b')];
-    const balancer = createBalancer(policy);
+    const balancer = balancerOf(policy);
     const choice = balancer.choose([a, b], REQUEST, context({ tried: ['a'], explain: true }));
     expect(choice.endpoint).toBe(b);
     expect(choice.candidates?.[0]?.rejected).toBe('excluded_by_retry');
@@ -70,8 +75,8 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
 
   it('says at_capacity when waiting would help, no_endpoint when it would not', () => {
     const full = endpoint('a', { maxConcurrency: 1 });
-    full.load.acquire(1, 1, 0);
-    const balancer = createBalancer(policy);
+    full.load.acquire(1, 0, 1, 0);
+    const balancer = balancerOf(policy);
     expect(balancer.choose([full], REQUEST, context()).because).toBe('at_capacity');
     expect(balancer.choose([], REQUEST, context()).because).toBe('no_endpoint');
     expect(balancer.choose([endpoint('a', { draining: true })], REQUEST, context()).because).toBe(
@@ -81,7 +86,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
 
   it('tries ejected endpoints rather than making an outage of its own', () => {
     const out = [endpoint('a', { state: 'ejected' }), endpoint('b', { state: 'cooling_down' })];
-    const choice = createBalancer(policy).choose(out, REQUEST, context());
+    const choice = balancerOf(policy).choose(out, REQUEST, context());
     expect(choice.endpoint).toBeDefined();
     expect(choice.because).toBe('last_resort');
   });
@@ -89,7 +94,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
   it('does not fall back on ejected endpoints while a serving one is only full or tried', () => {
     const full = endpoint('full', { maxConcurrency: 0 });
     const out = endpoint('out', { state: 'ejected' });
-    const balancer = createBalancer(policy);
+    const balancer = balancerOf(policy);
     expect(balancer.choose([full, out], REQUEST, context()).because).toBe('at_capacity');
     expect(balancer.choose([endpoint('a'), out], REQUEST, context({ tried: ['a'] })).because).toBe(
       'all_tried',
@@ -99,7 +104,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
   it('sends a first attempt to a due trial, never a retry', () => {
     const back = endpoint('back', { state: 'trial_due' });
     const good = endpoint('good');
-    const balancer = createBalancer(policy);
+    const balancer = balancerOf(policy);
     expect(balancer.choose([good, back], REQUEST, context())).toMatchObject({
       endpoint: back,
       because: 'trial',
@@ -110,7 +115,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
   it('keeps to the pool, and leaves it only when it cannot serve and may be left', () => {
     const stable = endpoint('stable');
     const canary = endpoint('canary', { pool: 'canary' });
-    const balancer = createBalancer(policy);
+    const balancer = balancerOf(policy);
     const wanted = { ...REQUEST, pool: 'canary' };
     expect(balancer.choose([stable, canary], wanted, context()).endpoint).toBe(canary);
     canary.state = 'ejected';
@@ -125,8 +130,8 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
 describe('explain', () => {
   it('lists every candidate with its load, and nothing unless asked', () => {
     const [a, b] = [endpoint('a'), endpoint('b')];
-    a.load.acquire(50, 70, 0);
-    const balancer = createBalancer('leastLoad');
+    a.load.acquire(50, 0, 70, 0);
+    const balancer = balancerOf('leastLoad');
     expect(balancer.choose([a, b], REQUEST, context()).candidates).toBeUndefined();
     const { candidates } = balancer.choose([a, b], REQUEST, context({ explain: true }));
     expect(candidates).toEqual([
@@ -142,19 +147,14 @@ describe('explain', () => {
 });
 
 /** Sends `n` requests that never end and counts who got them. */
-function spread(
-  policy: Parameters<typeof createBalancer>[0],
-  endpoints: Fake[],
-  n: number,
-  sessions = false,
-) {
-  const balancer = createBalancer(policy);
+function spread(policy: PolicyName, endpoints: Fake[], n: number, sessions = false) {
+  const balancer = balancerOf(policy);
   const at = context();
   const counts = new Map(endpoints.map((e) => [e.id, 0]));
   for (let i = 0; i < n; i++) {
     const request = sessions ? { ...REQUEST, sessionKey: `s${i}` } : REQUEST;
     const { endpoint: chosen } = balancer.choose(endpoints, request, at);
-    chosen!.load.acquire(REQUEST.promptTokens, REQUEST.outputTokens, 0);
+    chosen!.load.acquire(REQUEST.promptTokens, 0, REQUEST.outputTokens, 0);
     counts.set(chosen!.id, counts.get(chosen!.id)! + 1);
   }
   return counts;
@@ -173,7 +173,7 @@ describe('weights', () => {
 
   it('roundRobin interleaves: 5:1:1 never serves the heavy one five times in a row', () => {
     const endpoints = [endpoint('a', { weight: 5 }), endpoint('b'), endpoint('c')];
-    const balancer = createBalancer('roundRobin');
+    const balancer = balancerOf('roundRobin');
     const order = Array.from(
       { length: 7 },
       () => balancer.choose(endpoints, REQUEST, context()).endpoint!.id,
@@ -187,7 +187,7 @@ describe('sessionAffinity', () => {
 
   it('keeps a session where it is, and moves only the keys of an endpoint that goes', () => {
     const all = endpoints();
-    const balancer = createBalancer('sessionAffinity');
+    const balancer = balancerOf('sessionAffinity');
     const home = (i: number, among: Fake[]) =>
       balancer.choose(among, { ...REQUEST, sessionKey: `s${i}` }, context()).endpoint!.id;
     for (let i = 0; i < 200; i++) {
@@ -200,11 +200,11 @@ describe('sessionAffinity', () => {
 
   it('400 requests of one key at once stay within 1.25 x mean + 2, overflow in a stable order', () => {
     const all = endpoints();
-    const balancer = createBalancer('sessionAffinity');
+    const balancer = balancerOf('sessionAffinity');
     const request = { ...REQUEST, sessionKey: 'everybody' };
     for (let i = 0; i < 400; i++) {
       const { endpoint: chosen } = balancer.choose(all, request, context());
-      chosen!.load.acquire(1, 1, 0);
+      chosen!.load.acquire(1, 0, 1, 0);
       const total = all.reduce((sum, e) => sum + e.load.requests, 0);
       for (const e of all) expect(e.load.requests).toBeLessThanOrEqual((1.25 * total) / 4 + 2);
     }
@@ -231,14 +231,14 @@ describe('properties', () => {
         (shapes, policy, pool) => {
           const endpoints = shapes.map((s, i) => {
             const fake = endpoint(`e${i}`, s);
-            for (let n = 0; n < s.requests; n++) fake.load.acquire(10, 10, 0);
+            for (let n = 0; n < s.requests; n++) fake.load.acquire(10, 0, 10, 0);
             return fake;
           });
           const tried = endpoints.filter((_, i) => shapes[i]!.tried).map((e) => e.id);
           const may = endpoints.filter(
             (e) => !e.draining && e.weight > 0 && !tried.includes(e.id) && e.load.requests < e.maxConcurrency,
           );
-          const choice = createBalancer(policy).choose(
+          const choice = balancerOf(policy).choose(
             endpoints,
             { ...REQUEST, pool },
             context({ tried, explain: true }),

@@ -10,6 +10,7 @@ import type {
   RejectReason,
   RequestFacts,
 } from './candidate.js';
+import type { ReusePrediction } from './prefix-cache-model.js';
 
 /**
  * The candidates that passed every filter, with room for what the policy finds out about them. One per balancer and
@@ -64,8 +65,8 @@ export interface Ranking {
   readonly name: PolicyName;
   /** Position of the best candidate in `scan.eligible`; only called with at least one. */
   rank(scan: Scan, request: RequestFacts, context: ChooseContext): number;
-  /** The endpoint was chosen and the request is about to be sent to it. */
-  chosen?(endpoint: Candidate, request: RequestFacts): void;
+  /** The endpoint was chosen and the request is about to be sent to it. Returns what reuse was predicted. */
+  chosen?(endpoint: Candidate, request: RequestFacts): ReusePrediction | undefined;
 }
 
 /**
@@ -154,12 +155,12 @@ export class Balancer {
     const verdicts = context.explain
       ? explain(scan, endpoint, pool, candidates, request, context)
       : undefined;
-    this.ranking.chosen?.(endpoint, request);
     return {
       endpoint,
       because,
       policy: this.policy,
       predictedCachedTokens: at < 0 ? 0 : (scan.cached[at] ?? 0),
+      reuse: this.ranking.chosen?.(endpoint, request),
       costSeconds: at < 0 ? Number.NaN : (scan.cost[at] ?? Number.NaN),
       candidates: verdicts,
     };

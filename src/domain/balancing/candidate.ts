@@ -1,5 +1,6 @@
 import type { LearnedRates } from '../request/learned-rates.js';
 import type { EndpointLoad } from './endpoint-load.js';
+import type { ReusePrediction } from './prefix-cache-model.js';
 import type { PromptChain } from './prompt-chain.js';
 
 /** The balancing policies a routing profile may name. */
@@ -125,6 +126,8 @@ export interface Chosen<C extends Candidate> {
   readonly policy: PolicyName;
   /** Prompt tokens the endpoint is expected to have cached; 0 for policies that do not look. */
   readonly predictedCachedTokens: number;
+  /** To be handed to `PrefixIndex.learn` with what the engine reports; undefined where nothing was looked up. */
+  readonly reuse: ReusePrediction | undefined;
   readonly costSeconds: number;
   readonly candidates: readonly CandidateVerdict[] | undefined;
 }

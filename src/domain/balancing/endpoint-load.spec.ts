@@ -6,11 +6,23 @@ import type { LoadLease } from './endpoint-load.js';
 describe('EndpointLoad', () => {
   it('counts from pick to release, prefill apart from output', () => {
     const load = new EndpointLoad();
-    const lease = load.acquire(1000, 200, 0);
-    expect(load).toMatchObject({ requests: 1, prefillRequests: 1, prefillTokens: 1000, outputTokens: 200 });
+    const lease = load.acquire(1500, 500, 200, 0);
+    expect(load).toMatchObject({
+      requests: 1,
+      prefillRequests: 1,
+      prefillTokens: 1000,
+      outputTokens: 200,
+      heldTokens: 1700,
+    });
     lease.prefilled(10);
     lease.generated(50);
-    expect(load).toMatchObject({ requests: 1, prefillRequests: 0, prefillTokens: 0, outputTokens: 150 });
+    expect(load).toMatchObject({
+      requests: 1,
+      prefillRequests: 0,
+      prefillTokens: 0,
+      outputTokens: 150,
+      heldTokens: 1700,
+    });
     expect(lease.release()).toBe(true);
     expect(lease.release()).toBe(false);
     expect(load.requests).toBe(0);
@@ -19,8 +31,8 @@ describe('EndpointLoad', () => {
 
   it('credits the head of the queue with the time it has been computing, and no more than its size', () => {
     const load = new EndpointLoad();
-    load.acquire(1000, 0, 0);
-    load.acquire(1000, 0, 0);
+    load.acquire(1000, 0, 0, 0);
+    load.acquire(1000, 0, 0, 0);
     expect(load.prefillBacklogTokens(10_000, 0)).toBe(2000);
     expect(load.prefillBacklogTokens(10_000, 50)).toBe(1500);
     expect(load.prefillBacklogTokens(10_000, 5_000)).toBe(1000);
@@ -28,12 +40,14 @@ describe('EndpointLoad', () => {
 
   it('adds what others send to the same engine, while the scrape is fresh', () => {
     const load = new EndpointLoad();
-    load.acquire(10, 10, 0);
-    load.scraped({ runningRequests: 3, waitingRequests: 2 }, 1_000);
-    expect(load.foreignRequestsAt(2_000)).toBe(4);
-    expect(load.foreignRequestsAt(60_000)).toBe(0);
-    load.scraped({ runningRequests: undefined, waitingRequests: 7 }, 3_000);
-    expect(load.foreignRequestsAt(3_000)).toBe(4);
+    load.acquire(10, 0, 10, 0);
+    load.scraped({ runningRequests: 3, waitingRequests: 3 }, 1_000);
+    expect([load.foreignRunningAt(2_000), load.foreignWaitingAt(2_000)]).toEqual([3, 2]);
+    expect([load.foreignRunningAt(60_000), load.foreignWaitingAt(60_000)]).toEqual([0, 0]);
+    load.scraped({ runningRequests: undefined, waitingRequests: undefined }, 3_000);
+    expect(load.foreignRunningAt(3_000)).toBe(3);
+    load.scraped({ runningRequests: 1, waitingRequests: 0 }, 4_000);
+    expect([load.foreignRunningAt(4_000), load.foreignWaitingAt(4_000)]).toEqual([0, 0]);
   });
 
   it('is never negative and is exactly zero at rest, in whatever order attempts end', () => {
@@ -51,7 +65,9 @@ describe('EndpointLoad', () => {
         fc.array(step, { maxLength: 60 }),
         (sizes, steps) => {
           const load = new EndpointLoad();
-          const leases: LoadLease[] = sizes.map(([prompt, output]) => load.acquire(prompt, output, 0));
+          const leases: LoadLease[] = sizes.map(([prompt, output]) =>
+            load.acquire(prompt, prompt / 3, output, 0),
+          );
           for (const { lease, action, tokens } of steps) {
             const chosen = leases[lease]!;
             if (action === 'prefilled') chosen.prefilled(0);
@@ -70,9 +86,13 @@ describe('EndpointLoad', () => {
             }
           }
           for (const lease of leases) lease.release();
-          expect([load.requests, load.prefillRequests, load.prefillTokens, load.outputTokens]).toEqual([
-            0, 0, 0, 0,
-          ]);
+          expect([
+            load.requests,
+            load.prefillRequests,
+            load.prefillTokens,
+            load.outputTokens,
+            load.heldTokens,
+          ]).toEqual([0, 0, 0, 0, 0]);
         },
       ),
     );

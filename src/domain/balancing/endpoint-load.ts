@@ -21,9 +21,12 @@ export class EndpointLoad {
   prefillTokens = 0;
   /** Output tokens still expected. */
   outputTokens = 0;
+  /** Whole size of the requests in flight, prompt (cached part too) and expected output: what fills the KV cache. */
+  heldTokens = 0;
   /** When the engine was last seen to finish a prefill, or began one on an idle queue. */
   private prefillSinceMs = 0;
-  private foreignRequests = 0;
+  private foreignRunning = 0;
+  private foreignWaiting = 0;
   private scrapedAtMs = Number.NEGATIVE_INFINITY;
 
   /** Prompt and output tokens still to do. */
@@ -33,11 +36,14 @@ export class EndpointLoad {
 
   /**
    * Counts one attempt in, until `release`.
-   * @param uncachedTokens prompt tokens the engine is expected to compute
+   * @param promptTokens the whole prompt
+   * @param cachedTokens the part of it the engine is expected to have cached already
    */
-  acquire(uncachedTokens: number, outputTokens: number, nowMs: number): LoadLease {
+  acquire(promptTokens: number, cachedTokens: number, outputTokens: number, nowMs: number): LoadLease {
     if (this.prefillRequests === 0) this.prefillSinceMs = nowMs;
-    return new LoadLease(this, Math.max(0, uncachedTokens), Math.max(0, outputTokens));
+    const prompt = Math.max(0, promptTokens);
+    const uncached = Math.max(0, prompt - Math.max(0, cachedTokens));
+    return new LoadLease(this, prompt, uncached, Math.max(0, outputTokens));
   }
 
   /** @internal the engine finished a prefill. */
@@ -55,17 +61,28 @@ export class EndpointLoad {
     return this.prefillTokens - Math.min(done, this.prefillTokens / this.prefillRequests);
   }
 
-  /** Takes in a scrape. What the engine has beyond our own count comes from others. */
+  /**
+   * Takes in a scrape. What the engine has beyond our own count comes from others: other routers, or clients that
+   * know its address. Of ours, those without a first token may be waiting or running; others get the doubt.
+   */
   scraped(sample: ScrapedLoad, nowMs: number): void {
-    if (sample.runningRequests === undefined) return;
-    const seen = sample.runningRequests + (sample.waitingRequests ?? 0);
-    this.foreignRequests = Math.max(0, seen - this.requests);
+    const { runningRequests, waitingRequests } = sample;
+    if (runningRequests === undefined && waitingRequests === undefined) return;
+    const waiting = waitingRequests ?? 0;
+    const foreign = Math.max(0, (runningRequests ?? 0) + waiting - this.requests);
+    this.foreignWaiting = Math.min(foreign, Math.max(0, waiting - this.prefillRequests));
+    this.foreignRunning = foreign - this.foreignWaiting;
     this.scrapedAtMs = nowMs;
   }
 
-  /** Requests of others on the same engine, by the last scrape; 0 when that is too old to believe. */
-  foreignRequestsAt(nowMs: number): number {
-    return nowMs - this.scrapedAtMs <= SCRAPE_TRUSTED_MS ? this.foreignRequests : 0;
+  /** Running requests of others on the same engine, by the last scrape; 0 when that is too old to believe. */
+  foreignRunningAt(nowMs: number): number {
+    return nowMs - this.scrapedAtMs <= SCRAPE_TRUSTED_MS ? this.foreignRunning : 0;
+  }
+
+  /** The same for requests that wait in the engine's queue. */
+  foreignWaitingAt(nowMs: number): number {
+    return nowMs - this.scrapedAtMs <= SCRAPE_TRUSTED_MS ? this.foreignWaiting : 0;
   }
 }
 
@@ -77,11 +94,16 @@ export class LoadLease {
   private open = true;
   private prefilling = true;
 
+  private readonly heldTokens: number;
+
   constructor(
     private readonly load: EndpointLoad,
+    promptTokens: number,
     private readonly prefillTokens: number,
     private outputTokensLeft: number,
   ) {
+    this.heldTokens = promptTokens + outputTokensLeft;
+    load.heldTokens += this.heldTokens;
     load.requests += 1;
     load.prefillRequests += 1;
     load.prefillTokens += prefillTokens;
@@ -109,6 +131,7 @@ export class LoadLease {
     this.open = false;
     if (this.prefilling) this.leavePrefill();
     this.load.requests -= 1;
+    this.load.heldTokens = settle(this.load.heldTokens - this.heldTokens, this.load.requests);
     this.load.outputTokens = settle(this.load.outputTokens - this.outputTokensLeft, this.load.requests);
     return true;
   }

@@ -2,32 +2,33 @@ import type { Ranking, Scan } from './balancer.js';
 import type { Candidate, ChooseContext, RequestFacts } from './candidate.js';
 
 /**
- * Outstanding tokens per weight, this request included. What others send to the same engine counts as requests of
- * this one's size: their real size is unknown.
+ * Outstanding tokens per weight, this request included; 0 for an idle endpoint, so that idle ones are equal and the
+ * lot decides by weight. What others send to the same engine counts as requests of this one's size: their real size
+ * is unknown.
  */
 export function loadPerWeight(candidate: Candidate, request: RequestFacts, nowMs: number): number {
+  const { load, weight } = candidate;
+  const foreign = load.foreignRunningAt(nowMs) + load.foreignWaitingAt(nowMs);
+  if (load.requests + foreign === 0) return 0;
   const own = request.promptTokens + request.outputTokens;
-  const foreign = candidate.load.foreignRequestsAt(nowMs) * own;
-  return (candidate.load.outstandingTokens + foreign + own) / candidate.weight;
+  return (load.outstandingTokens + (foreign + 1) * own) / weight;
 }
 
-/** The endpoint with the fewest outstanding tokens per weight; equals are drawn by lot, so that no one is always first. */
+/** The endpoint with the fewest outstanding tokens per weight; between equals a lot is drawn by weight. */
 export class LeastLoad implements Ranking {
   readonly name = 'leastLoad';
 
   rank(scan: Scan, request: RequestFacts, context: ChooseContext): number {
     let best = 0;
     let bestLoad = Number.POSITIVE_INFINITY;
-    let equals = 0;
+    let equalWeights = 0;
     for (let at = 0; at < scan.count; at++) {
-      const load = loadPerWeight(scan.eligible[at]!, request, context.nowMs);
-      if (load < bestLoad) {
-        best = at;
-        bestLoad = load;
-        equals = 1;
-      } else if (load === bestLoad && context.random() * ++equals < 1) {
-        best = at;
-      }
+      const candidate = scan.eligible[at]!;
+      const load = loadPerWeight(candidate, request, context.nowMs);
+      if (load > bestLoad) continue;
+      equalWeights = load < bestLoad ? candidate.weight : equalWeights + candidate.weight;
+      if (load < bestLoad || context.random() * equalWeights < candidate.weight) best = at;
+      bestLoad = load;
     }
     return best;
   }

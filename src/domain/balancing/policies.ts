@@ -3,15 +3,19 @@ import type { Ranking } from './balancer.js';
 import type { PolicyName } from './candidate.js';
 import { LeastLoad, PowerOfTwo } from './least-load.js';
 import { PrefixAware } from './prefix-aware.js';
+import type { PrefixIndex } from './prefix-index.js';
 import { RoundRobin } from './round-robin.js';
 import { SessionAffinity } from './session-affinity.js';
 
-/** A balancer with its own state for one model and routing profile. */
-export function createBalancer(policy: PolicyName): Balancer {
-  return new Balancer(createRanking(policy));
+/**
+ * A balancer with its own state for one model and routing profile.
+ * @param index what the endpoints' caches hold: one for the whole process, since its bytes are bounded as a whole
+ */
+export function createBalancer(policy: PolicyName, index: PrefixIndex): Balancer {
+  return new Balancer(createRanking(policy, index));
 }
 
-function createRanking(policy: PolicyName): Ranking {
+function createRanking(policy: PolicyName, index: PrefixIndex): Ranking {
   switch (policy) {
     case 'roundRobin':
       return new RoundRobin();
@@ -22,6 +26,6 @@ function createRanking(policy: PolicyName): Ranking {
     case 'sessionAffinity':
       return new SessionAffinity();
     case 'prefixAware':
-      return new PrefixAware();
+      return new PrefixAware(index);
   }
 }

@@ -1,25 +1,241 @@
 import type { Ranking, Scan } from './balancer.js';
-import type { ChooseContext, RequestFacts } from './candidate.js';
+import type { Candidate, ChooseContext, RequestFacts } from './candidate.js';
+import { BOUND_FACTOR, BOUND_SLACK_REQUESTS } from './load-bound.js';
+import type { ReusePrediction } from './prefix-cache-model.js';
+import { PrefixHeat } from './prefix-heat.js';
+import type { PrefixIndex } from './prefix-index.js';
+import { bytesOfBlocks } from './prompt-chain.js';
+import { rendezvousScore } from './text-hash.js';
 
-/** The endpoint where the answer is expected to start and flow soonest: one cost, in seconds. */
+/**
+ * No endpoint holds more than this times the mean of outstanding tokens (by weight), its requests' whole prompts
+ * included: they fill its KV cache, and a full one makes everything wait for somebody's last token. The promise is
+ * twice; the tenth below it is for answers that get longer than estimated.
+ */
+const HELD_BOUND = 1.9;
+/** Requests any endpoint may hold whatever the mean: at night the mean is a fraction of one request. */
+const HELD_SLACK_REQUESTS = 2;
+
+/**
+ * What computing a prompt costs beyond this request's own wait, in shares of it: the time is taken from others that
+ * come to the same engine. Without it, a busy home loses its prefixes to every idle neighbour in turn.
+ */
+const COST_TO_OTHERS = 1;
+/** How much more that is on an endpoint whose cache takes in twice the mean of new text: it pushes out others' prefixes. */
+const COST_OF_EVICTION = 0.6;
+/** Intake below which endpoints are not told apart, bytes. */
+const INTAKE_FLOOR_BYTES = 32 << 10;
+
+/** A running sequence slows a step by about this share of the time a step takes. */
+const DECODE_SHARE = 0.003;
+/** Foreseen work of no request is less than a block of an engine. */
+const MIN_UNCACHED_TOKENS = 16;
+
+/** Costs this close are equal: estimates are not better than that. */
+const INDIFFERENT_SECONDS = 0.001;
+const INDIFFERENT_SHARE = 0.02;
+/**
+ * A prefix stays at its home while that costs at most this share of computing it anew, and never more than the limit:
+ * copies on every replica push other prefixes out.
+ */
+const HOME_SHARE = 0.1;
+const HOME_LIMIT_SECONDS = 0.01;
+
+/** An endpoint has as much of the prompt as another one when it has at least this share of it. */
+const SAME_REUSE = 0.9;
+/** From this share of cached prompt on, where the rest goes is no question of cache space. */
+const MOSTLY_CACHED = 0.75;
+
+/** Requests per endpoint that a prefix's count looks back over. */
+const HEAT_MEMORY_REQUESTS = 8;
+/** A prefix is hot when it makes up half of an endpoint's fair share of these. */
+const HOT_COUNT = 6;
+
+/** Learned speeds within these factors of the mean count as equal: they are noisy, and bounds should not be. */
+const SPEED_ALIKE = 1.5;
+
+/** Sums over the candidates of one choice. */
+interface Survey {
+  weights: number;
+  /** Weights times relative speed. */
+  shares: number;
+  meanRate: number;
+  heldTokens: number;
+  requests: number;
+  mostCached: number;
+  /** Hash of the longest stretch of the prompt that any candidate has cached; undefined when none has any. */
+  prefixHash: number | undefined;
+  hot: boolean;
+  meanIntake: number;
+}
+
+/**
+ * The endpoint where the answer is expected to start soonest, everybody's answers considered: one cost in estimated
+ * seconds, no switch between modes that flips under load.
+ *
+ *   cost = overhead + uncached x (1 + cost to others) / prefill rate + (backlog / prefill rate + decode) / weight
+ *
+ * With nothing cached anywhere this is least load in seconds. Loads beyond the bounds are passed over.
+ */
 export class PrefixAware implements Ranking {
   readonly name = 'prefixAware';
+  private intake = new Float64Array(64);
+  private readonly survey: Survey = {
+    weights: 0,
+    shares: 0,
+    meanRate: 0,
+    heldTokens: 0,
+    requests: 0,
+    mostCached: 0,
+    prefixHash: undefined,
+    hot: false,
+    meanIntake: 0,
+  };
+  private readonly heat = new PrefixHeat();
+
+  constructor(private readonly index: PrefixIndex) {}
 
   rank(scan: Scan, request: RequestFacts, context: ChooseContext): number {
-    let best = 0;
-    let bestCost = Number.POSITIVE_INFINITY;
+    this.look(scan, request);
+    this.bound(scan, request);
+    const least = this.price(scan, request, context);
+    const home = Math.min(HOME_LIMIT_SECONDS, (HOME_SHARE * this.survey.mostCached) / this.survey.meanRate);
+    return this.pick(scan, context, least * (1 + INDIFFERENT_SHARE) + INDIFFERENT_SECONDS + home);
+  }
+
+  chosen(endpoint: Candidate, request: RequestFacts): ReusePrediction | undefined {
+    return request.chain === undefined ? undefined : this.index.record(endpoint, request.chain);
+  }
+
+  /** First pass: what each has cached, and the sums that bounds and costs are relative to. */
+  private look(scan: Scan, request: RequestFacts): void {
+    if (this.intake.length < scan.cost.length) this.intake = new Float64Array(scan.cost.length);
+    const survey = this.survey;
+    survey.weights = 0;
+    survey.meanRate = 0;
+    survey.heldTokens = request.promptTokens + request.outputTokens;
+    survey.requests = 1;
+    survey.mostCached = 0;
+    let intakes = 0;
+    let mostBlocks = 0;
     for (let at = 0; at < scan.count; at++) {
-      const { load, rates } = scan.eligible[at]!;
-      const tokens = load.prefillBacklogTokens(rates.prefillTokensPerSecond, context.nowMs);
-      const prefill = (tokens + request.promptTokens) / rates.prefillTokensPerSecond;
-      const decode = load.requests * rates.secondsPerOutputToken;
-      const cost = prefill + decode;
+      const candidate = scan.eligible[at]!;
+      survey.weights += candidate.weight;
+      survey.meanRate += candidate.rates.prefillTokensPerSecond / scan.count;
+      survey.heldTokens += candidate.load.heldTokens;
+      survey.requests += candidate.load.requests;
+      const blocks = this.cachedBlocks(candidate, request);
+      if (blocks > mostBlocks) mostBlocks = blocks;
+      const cached = blocks === 0 ? 0 : this.cachedTokens(candidate, request, blocks);
+      scan.cached[at] = cached;
+      if (cached > survey.mostCached) survey.mostCached = cached;
+      const intake = this.index.recentIntake(candidate) / candidate.weight;
+      this.intake[at] = intake;
+      intakes += intake;
+    }
+    survey.prefixHash = mostBlocks === 0 ? undefined : request.chain?.words[2 * mostBlocks - 2];
+    survey.hot = this.isHot(survey.prefixHash, scan.count);
+    survey.meanIntake = Math.max(INTAKE_FLOOR_BYTES, intakes / scan.count);
+    survey.shares = 0;
+    for (let at = 0; at < scan.count; at++) survey.shares += this.capacity(scan.eligible[at]!);
+  }
+
+  /** Marks who is over a bound; the least loaded never is. */
+  private bound(scan: Scan, request: RequestFacts): void {
+    const { heldTokens, weights, mostCached, hot } = this.survey;
+    let roomElsewhere = false;
+    for (let at = 0; at < scan.count; at++) {
+      const candidate = scan.eligible[at]!;
+      const mean = (heldTokens * candidate.weight) / weights;
+      const { load } = candidate;
+      const over = load.requests >= HELD_SLACK_REQUESTS && load.heldTokens > HELD_BOUND * mean;
+      scan.overBound[at] = over ? 1 : 0;
+      // A prefix that others have costs nothing to spread, and a hot one is soon worth computing again.
+      const same = hot || scan.cached[at]! >= SAME_REUSE * mostCached;
+      roomElsewhere ||= !over && same && this.isBelowHotBound(candidate);
+    }
+    const affine = mostCached >= MOSTLY_CACHED * request.promptTokens;
+    if (!affine || !roomElsewhere) return;
+    for (let at = 0; at < scan.count; at++) {
+      if (!this.isBelowHotBound(scan.eligible[at]!)) scan.overBound[at] = 1;
+    }
+  }
+
+  /** Last pass: costs, and the least of them within bounds. */
+  private price(scan: Scan, request: RequestFacts, context: ChooseContext): number {
+    const { meanIntake } = this.survey;
+    let least = Number.POSITIVE_INFINITY;
+    for (let at = 0; at < scan.count; at++) {
+      const { load, rates, weight } = scan.eligible[at]!;
+      const rate = rates.prefillTokensPerSecond;
+      const cached = scan.cached[at]!;
+      const uncached = Math.max(MIN_UNCACHED_TOKENS, request.promptTokens - cached);
+      const places = cached < MOSTLY_CACHED * request.promptTokens;
+      const eviction = places ? COST_OF_EVICTION * (this.intake[at]! / meanIntake - 1) : 0;
+      const own = (uncached * (1 + COST_TO_OTHERS + eviction)) / rate;
+      const waiting = load.foreignWaitingAt(context.nowMs) * request.promptTokens;
+      const backlog = (load.prefillBacklogTokens(rate, context.nowMs) + waiting) / rate;
+      const running = load.foreignRunningAt(context.nowMs) * request.outputTokens;
+      const decode = (load.outputTokens + running) * DECODE_SHARE * rates.secondsPerOutputToken;
+      const cost = rates.overheadSeconds + own + (backlog + decode) / weight;
       scan.cost[at] = cost;
-      if (cost < bestCost) {
+      if (scan.overBound[at] === 0 && cost < least) least = cost;
+    }
+    return least;
+  }
+
+  /**
+   * Among costs that are as good as equal: the home of the shared prefix, which is the same for all prompts that
+   * begin with it; for a prompt that nobody has seen, a lot drawn by weight.
+   */
+  private pick(scan: Scan, context: ChooseContext, limit: number): number {
+    const { mostCached, prefixHash } = this.survey;
+    let best = -1;
+    let bestScore = -1;
+    for (let at = 0; at < scan.count; at++) {
+      if (scan.overBound[at] === 1 || scan.cost[at]! > limit) continue;
+      const { id, weight } = scan.eligible[at]!;
+      const lot =
+        prefixHash === undefined
+          ? -weight / Math.log(context.random())
+          : rendezvousScore(prefixHash, id, weight);
+      // Who has the prefix goes before who would have to compute it at the same cost.
+      const score = scan.cached[at]! >= SAME_REUSE * mostCached ? 1 + lot : lot / (1 + lot);
+      if (score > bestScore) {
         best = at;
-        bestCost = cost;
+        bestScore = score;
       }
     }
     return best;
+  }
+
+  private isHot(prefixHash: number | undefined, endpoints: number): boolean {
+    this.heat.tick();
+    if (prefixHash === undefined) return false;
+    return this.heat.add(prefixHash, HEAT_MEMORY_REQUESTS * endpoints) >= HOT_COUNT;
+  }
+
+  private cachedBlocks(candidate: Candidate, request: RequestFacts): number {
+    const { chain } = request;
+    if (chain === undefined || chain.blocks === 0) return 0;
+    return this.index.find(candidate)?.cachedBlocks(chain) ?? 0;
+  }
+
+  private cachedTokens(candidate: Candidate, request: RequestFacts, blocks: number): number {
+    const share = bytesOfBlocks(blocks) / (request.chain?.bytes ?? Number.POSITIVE_INFINITY);
+    return share * request.promptTokens * (this.index.find(candidate)?.confidence ?? 0);
+  }
+
+  private isBelowHotBound(candidate: Candidate): boolean {
+    const { requests, shares } = this.survey;
+    const share = this.capacity(candidate) / shares;
+    return candidate.load.requests + 1 <= BOUND_FACTOR * requests * share + BOUND_SLACK_REQUESTS;
+  }
+
+  /** Weight times speed relative to the mean. */
+  private capacity(candidate: Candidate): number {
+    const relative = candidate.rates.prefillTokensPerSecond / this.survey.meanRate;
+    const alike = relative < SPEED_ALIKE && relative > 1 / SPEED_ALIKE;
+    return alike ? candidate.weight : candidate.weight * relative;
   }
 }

@@ -1,37 +1,86 @@
 /** Where learning starts: a mid-size model on one current data-centre GPU. Wrong by a factor, right in kind. */
 const PRIOR_PREFILL_TOKENS_PER_SECOND = 8_000;
+const PRIOR_OVERHEAD_SECONDS = 0.02;
 const PRIOR_SECONDS_PER_OUTPUT_TOKEN = 0.02;
+/** The prior weighs as much as this many observations, half of them of nothing and half of this many tokens. */
+const PRIOR_WEIGHT = 4;
+const PRIOR_SAMPLE_TOKENS = 4_000;
 /** No engine is believed to be further from the prior than this, whatever a handful of samples say. */
 const MAX_DEVIATION = 50;
-/** Share of the old estimate kept per sample; about the last 50 samples count. */
-const KEEP = 0.98;
+/** Share of the past kept per observation; about the last hundred count. */
+const KEEP = 0.99;
+/** A first token this many times later than expected is counted as this late: one stalled request is no new speed. */
+const MAX_SURPRISE = 4;
 
-/** Speeds of one endpoint generation, learned from what its answers took. */
+/**
+ * Speeds of one endpoint generation, learned from what its answers took. Time to first token is a line over the
+ * tokens computed before it: the slope is the prefill rate, the rest is overhead (network, scheduling, one decode
+ * step), which would make an engine with short prompts look slow if it were divided by them.
+ */
 export class LearnedRates {
   prefillTokensPerSecond = PRIOR_PREFILL_TOKENS_PER_SECOND;
+  overheadSeconds = PRIOR_OVERHEAD_SECONDS;
   secondsPerOutputToken = PRIOR_SECONDS_PER_OUTPUT_TOKEN;
-  private prefillTokens = PRIOR_PREFILL_TOKENS_PER_SECOND / 4;
-  private prefillSeconds = 0.25;
+  private observed = 0;
+  private sumWeight = 0;
+  private sumX = 0;
+  private sumY = 0;
+  private sumXX = 0;
+  private sumXY = 0;
+
+  constructor() {
+    const seconds = PRIOR_SAMPLE_TOKENS / PRIOR_PREFILL_TOKENS_PER_SECOND;
+    this.add(0, PRIOR_OVERHEAD_SECONDS, PRIOR_WEIGHT / 2);
+    this.add(PRIOR_SAMPLE_TOKENS, PRIOR_OVERHEAD_SECONDS + seconds, PRIOR_WEIGHT / 2);
+  }
+
+  /** First tokens observed. */
+  get observations(): number {
+    return this.observed;
+  }
 
   /**
    * A first token came.
    * @param tokensAhead uncached prompt tokens the engine had to compute before it: backlog at pick time plus its own
    */
   firstToken(tokensAhead: number, ttftSeconds: number): void {
-    if (!(tokensAhead > 0) || !(ttftSeconds > 0)) return;
-    this.prefillTokens = this.prefillTokens * KEEP + tokensAhead;
-    this.prefillSeconds = this.prefillSeconds * KEEP + ttftSeconds;
-    this.prefillTokensPerSecond = nearPrior(
-      this.prefillTokens / this.prefillSeconds,
-      PRIOR_PREFILL_TOKENS_PER_SECOND,
-    );
+    if (!(tokensAhead >= 0) || !(ttftSeconds > 0)) return;
+    const expected = this.overheadSeconds + tokensAhead / this.prefillTokensPerSecond;
+    this.observed += 1;
+    for (const sum of ['sumWeight', 'sumX', 'sumY', 'sumXX', 'sumXY'] as const) this[sum] *= KEEP;
+    this.add(tokensAhead, Math.min(ttftSeconds, expected * MAX_SURPRISE), 1);
+    this.solve();
   }
 
   /** An answer ended: `tokens` after the first one took `seconds`. */
   decoded(tokens: number, seconds: number): void {
     if (!(tokens > 0) || !(seconds > 0)) return;
-    const learned = this.secondsPerOutputToken * KEEP + (seconds / tokens) * (1 - KEEP);
+    // Answers of a few tokens say little about the pace.
+    const weight = (1 - KEEP) * Math.min(1, tokens / 50) * 2;
+    const learned = this.secondsPerOutputToken + (seconds / tokens - this.secondsPerOutputToken) * weight;
     this.secondsPerOutputToken = nearPrior(learned, PRIOR_SECONDS_PER_OUTPUT_TOKEN);
+  }
+
+  private add(x: number, y: number, weight: number): void {
+    this.sumWeight += weight;
+    this.sumX += weight * x;
+    this.sumY += weight * y;
+    this.sumXX += weight * x * x;
+    this.sumXY += weight * x * y;
+  }
+
+  private solve(): void {
+    const meanX = this.sumX / this.sumWeight;
+    const meanY = this.sumY / this.sumWeight;
+    const varianceX = this.sumXX / this.sumWeight - meanX * meanX;
+    const covariance = this.sumXY / this.sumWeight - meanX * meanY;
+    // Prompts all of one size show no slope; the one known so far stays.
+    const slope = varianceX > 1 ? covariance / varianceX : 1 / this.prefillTokensPerSecond;
+    const slowest = MAX_DEVIATION / PRIOR_PREFILL_TOKENS_PER_SECOND;
+    const fastest = 1 / (MAX_DEVIATION * PRIOR_PREFILL_TOKENS_PER_SECOND);
+    const bounded = Math.min(slowest, Math.max(fastest, slope));
+    this.prefillTokensPerSecond = 1 / bounded;
+    this.overheadSeconds = Math.max(0, meanY - meanX * bounded);
   }
 }
 
