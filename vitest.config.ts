@@ -6,7 +6,7 @@ export default defineConfig({
       {
         test: {
           name: 'unit',
-          include: ['src/**/*.spec.ts', 'test/{support,sim,scenario,tidy,fuzz}/**/*.spec.ts'],
+          include: ['src/**/*.spec.ts', 'test/{support,sim,routing-sim,scenario,tidy,fuzz}/**/*.spec.ts'],
           testTimeout: 20_000,
         },
       },

@@ -34,10 +34,9 @@ export function runRoutingSim(
   print: (text: string) => void,
 ) {
   const missed: string[] = [];
-  for (const make of WORKLOADS) {
-    const workloads = Array.from({ length: seeds }, (_, seed) => make(seed + 1, scale));
-    const { name } = workloads[0]!;
+  for (const [name, make] of Object.entries(WORKLOADS)) {
     if (only !== undefined && !name.includes(only)) continue;
+    const workloads = Array.from({ length: seeds }, (_, seed) => make(seed + 1, scale));
     const rows: Row[] = SIM_POLICIES.map(([policy, maker]) => ({
       policy,
       result: merge(workloads.map((workload, seed) => simulate(workload, maker, seed + 1))),

@@ -67,7 +67,7 @@ class OwnPolicy implements SimPolicy {
     const uncached = request.promptTokens - predictedCachedTokens;
     const backlog = endpoint.load.prefillBacklogTokens(endpoint.rates.prefillTokensPerSecond, nowMs);
     this.open.set(request.id, {
-      lease: endpoint.load.acquire(request.promptTokens, predictedCachedTokens, outputTokens, nowMs),
+      lease: endpoint.load.acquire(uncached, outputTokens, nowMs, predictedCachedTokens),
       reuse,
       sentAtMs: nowMs,
       tokensAhead: backlog + uncached,

@@ -32,7 +32,6 @@ export interface SimReplica {
 }
 
 export interface Workload {
-  readonly name: string;
   readonly replicas: readonly SimReplica[];
   readonly arrivals: readonly { readonly atMs: number; readonly request: SimRequest }[];
   /** Distinct blocks over all requests: the size of the engines' tables. */
@@ -178,7 +177,7 @@ function hotSystemPrompt(seed: number, scale: number): Workload {
     const answer = forge.fresh(between(random, 50, 250));
     return { atMs, request: forge.request([system, question], question, answer) };
   });
-  return { name: 'hot-system-prompt', replicas: replicas(4), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(4), arrivals, blockIds: forge.blockIds };
 }
 
 interface TenantShape {
@@ -215,7 +214,7 @@ function manyTenants(seed: number, scale: number): Workload {
   const random = seededRandom(seed);
   const forge = new Forge(seed);
   const arrivals = tenantArrivals(forge, random, poisson(random, 30, 240_000 * scale), LONG_CONTEXTS);
-  return { name: 'many-tenants', replicas: replicas(8), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(8), arrivals, blockIds: forge.blockIds };
 }
 
 /** Conversations that grow turn by turn; the next turn comes some time after the answer. */
@@ -242,7 +241,7 @@ function multiTurn(seed: number, scale: number): Workload {
     }
     return { atMs, request: first! };
   });
-  return { name: 'multi-turn', replicas: replicas(4), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(4), arrivals, blockIds: forge.blockIds };
 }
 
 /** Nothing in common: whoever looks for reuse finds none and must not be worse for it. */
@@ -254,7 +253,7 @@ function noReuse(seed: number, scale: number): Workload {
     const answer = forge.fresh(between(random, 30, 300));
     return { atMs, request: forge.request([prompt], prompt, answer) };
   });
-  return { name: 'no-reuse', replicas: replicas(4), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(4), arrivals, blockIds: forge.blockIds };
 }
 
 /** A few tenants make most of the traffic. */
@@ -263,7 +262,7 @@ function skewedTenants(seed: number, scale: number): Workload {
   const forge = new Forge(seed);
   const shape = { ...LONG_CONTEXTS, tenants: 150, skew: 1.1, contextTokens: 3_000 };
   const arrivals = tenantArrivals(forge, random, poisson(random, 42, 240_000 * scale), shape);
-  return { name: 'skewed-tenants', replicas: replicas(6), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(6), arrivals, blockIds: forge.blockIds };
 }
 
 /** Quiet, then five times the traffic for a few seconds, again and again. */
@@ -277,7 +276,7 @@ function bursty(seed: number, scale: number): Workload {
   }
   const shape = { ...LONG_CONTEXTS, tenants: 40, skew: 0.8, contextTokens: 2_000 };
   const arrivals = tenantArrivals(forge, random, times, shape);
-  return { name: 'bursty', replicas: replicas(5), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(5), arrivals, blockIds: forge.blockIds };
 }
 
 /** A cold replica joins a warm fleet that is short of capacity. */
@@ -287,7 +286,7 @@ function scaleOut(seed: number, scale: number): Workload {
   const shape = { ...LONG_CONTEXTS, tenants: 40, contextTokens: 4_000 };
   const arrivals = tenantArrivals(forge, random, poisson(random, 19, 240_000 * scale), shape);
   const fleet = replicas(5, (i) => (i === 4 ? { joinsAtMs: 100_000 * scale } : {}));
-  return { name: 'scale-out', replicas: fleet, arrivals, blockIds: forge.blockIds };
+  return { replicas: fleet, arrivals, blockIds: forge.blockIds };
 }
 
 /** One replica has half the speed, one double; nobody told the router. */
@@ -302,7 +301,7 @@ function unevenReplicas(seed: number, scale: number): Workload {
     stepMs: STANDARD_ENGINE.stepMs / speed[i]!,
     stepPerSequenceMs: STANDARD_ENGINE.stepPerSequenceMs / speed[i]!,
   }));
-  return { name: 'uneven-replicas', replicas: fleet, arrivals, blockIds: forge.blockIds };
+  return { replicas: fleet, arrivals, blockIds: forge.blockIds };
 }
 
 /** Half of the traffic shares long contexts, half shares nothing and pushes the contexts out of the caches. */
@@ -317,18 +316,18 @@ function mixed(seed: number, scale: number): Workload {
     return { atMs, request: forge.request([prompt], prompt, answer) };
   });
   const arrivals = [...shared, ...alone].sort((a, b) => a.atMs - b.atMs);
-  return { name: 'mixed', replicas: replicas(4), arrivals, blockIds: forge.blockIds };
+  return { replicas: replicas(4), arrivals, blockIds: forge.blockIds };
 }
 
-/** All shapes; `scale` shortens the simulated time. */
-export const WORKLOADS: readonly ((seed: number, scale: number) => Workload)[] = [
-  hotSystemPrompt,
-  manyTenants,
-  multiTurn,
-  noReuse,
-  skewedTenants,
+/** All shapes by name; `scale` shortens the simulated time. */
+export const WORKLOADS: Readonly<Record<string, (seed: number, scale: number) => Workload>> = {
+  'hot-system-prompt': hotSystemPrompt,
+  'many-tenants': manyTenants,
+  'multi-turn': multiTurn,
+  'no-reuse': noReuse,
+  'skewed-tenants': skewedTenants,
   bursty,
-  scaleOut,
-  unevenReplicas,
+  'scale-out': scaleOut,
+  'uneven-replicas': unevenReplicas,
   mixed,
-];
+};

@@ -75,7 +75,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
 
   it('says at_capacity when waiting would help, no_endpoint when it would not', () => {
     const full = endpoint('a', { maxConcurrency: 1 });
-    full.load.acquire(1, 0, 1, 0);
+    full.load.acquire(1, 1, 0);
     const balancer = balancerOf(policy);
     expect(balancer.choose([full], REQUEST, context()).because).toBe('at_capacity');
     expect(balancer.choose([], REQUEST, context()).because).toBe('no_endpoint');
@@ -130,7 +130,7 @@ describe.each(POLICY_NAMES)('filters under %s', (policy) => {
 describe('explain', () => {
   it('lists every candidate with its load, and nothing unless asked', () => {
     const [a, b] = [endpoint('a'), endpoint('b')];
-    a.load.acquire(50, 0, 70, 0);
+    a.load.acquire(50, 70, 0);
     const balancer = balancerOf('leastLoad');
     expect(balancer.choose([a, b], REQUEST, context()).candidates).toBeUndefined();
     const { candidates } = balancer.choose([a, b], REQUEST, context({ explain: true }));
@@ -154,7 +154,7 @@ function spread(policy: PolicyName, endpoints: Fake[], n: number, sessions = fal
   for (let i = 0; i < n; i++) {
     const request = sessions ? { ...REQUEST, sessionKey: `s${i}` } : REQUEST;
     const { endpoint: chosen } = balancer.choose(endpoints, request, at);
-    chosen!.load.acquire(REQUEST.promptTokens, 0, REQUEST.outputTokens, 0);
+    chosen!.load.acquire(REQUEST.promptTokens, REQUEST.outputTokens, 0);
     counts.set(chosen!.id, counts.get(chosen!.id)! + 1);
   }
   return counts;
@@ -204,7 +204,7 @@ describe('sessionAffinity', () => {
     const request = { ...REQUEST, sessionKey: 'everybody' };
     for (let i = 0; i < 400; i++) {
       const { endpoint: chosen } = balancer.choose(all, request, context());
-      chosen!.load.acquire(1, 0, 1, 0);
+      chosen!.load.acquire(1, 1, 0);
       const total = all.reduce((sum, e) => sum + e.load.requests, 0);
       for (const e of all) expect(e.load.requests).toBeLessThanOrEqual((1.25 * total) / 4 + 2);
     }
@@ -231,7 +231,7 @@ describe('properties', () => {
         (shapes, policy, pool) => {
           const endpoints = shapes.map((s, i) => {
             const fake = endpoint(`e${i}`, s);
-            for (let n = 0; n < s.requests; n++) fake.load.acquire(10, 0, 10, 0);
+            for (let n = 0; n < s.requests; n++) fake.load.acquire(10, 10, 0);
             return fake;
           });
           const tried = endpoints.filter((_, i) => shapes[i]!.tried).map((e) => e.id);

@@ -6,7 +6,7 @@ import type { LoadLease } from './endpoint-load.js';
 describe('EndpointLoad', () => {
   it('counts from pick to release, prefill apart from output', () => {
     const load = new EndpointLoad();
-    const lease = load.acquire(1500, 500, 200, 0);
+    const lease = load.acquire(1000, 200, 0, 500);
     expect(load).toMatchObject({
       requests: 1,
       prefillRequests: 1,
@@ -31,8 +31,8 @@ describe('EndpointLoad', () => {
 
   it('credits the head of the queue with the time it has been computing, and no more than its size', () => {
     const load = new EndpointLoad();
-    load.acquire(1000, 0, 0, 0);
-    load.acquire(1000, 0, 0, 0);
+    load.acquire(1000, 0, 0);
+    load.acquire(1000, 0, 0);
     expect(load.prefillBacklogTokens(10_000, 0)).toBe(2000);
     expect(load.prefillBacklogTokens(10_000, 50)).toBe(1500);
     expect(load.prefillBacklogTokens(10_000, 5_000)).toBe(1000);
@@ -40,7 +40,7 @@ describe('EndpointLoad', () => {
 
   it('adds what others send to the same engine, while the scrape is fresh', () => {
     const load = new EndpointLoad();
-    load.acquire(10, 0, 10, 0);
+    load.acquire(10, 10, 0);
     load.scraped({ runningRequests: 3, waitingRequests: 3 }, 1_000);
     expect([load.foreignRunningAt(2_000), load.foreignWaitingAt(2_000)]).toEqual([3, 2]);
     expect([load.foreignRunningAt(60_000), load.foreignWaitingAt(60_000)]).toEqual([0, 0]);
@@ -66,7 +66,7 @@ describe('EndpointLoad', () => {
         (sizes, steps) => {
           const load = new EndpointLoad();
           const leases: LoadLease[] = sizes.map(([prompt, output]) =>
-            load.acquire(prompt, prompt / 3, output, 0),
+            load.acquire(prompt, output, 0, prompt / 3),
           );
           for (const { lease, action, tokens } of steps) {
             const chosen = leases[lease]!;

@@ -36,14 +36,13 @@ export class EndpointLoad {
 
   /**
    * Counts one attempt in, until `release`.
-   * @param promptTokens the whole prompt
-   * @param cachedTokens the part of it the engine is expected to have cached already
+   * @param uncachedTokens prompt tokens the engine is expected to compute
+   * @param cachedTokens the rest of the prompt, which it is expected to have cached
    */
-  acquire(promptTokens: number, cachedTokens: number, outputTokens: number, nowMs: number): LoadLease {
+  acquire(uncachedTokens: number, outputTokens: number, nowMs: number, cachedTokens = 0): LoadLease {
     if (this.prefillRequests === 0) this.prefillSinceMs = nowMs;
-    const prompt = Math.max(0, promptTokens);
-    const uncached = Math.max(0, prompt - Math.max(0, cachedTokens));
-    return new LoadLease(this, prompt, uncached, Math.max(0, outputTokens));
+    const uncached = Math.max(0, uncachedTokens);
+    return new LoadLease(this, uncached + Math.max(0, cachedTokens), uncached, Math.max(0, outputTokens));
   }
 
   /** @internal the engine finished a prefill. */

@@ -3,7 +3,7 @@ import type { Ranking } from './balancer.js';
 import type { PolicyName } from './candidate.js';
 import { LeastLoad, PowerOfTwo } from './least-load.js';
 import { PrefixAware } from './prefix-aware.js';
-import type { PrefixIndex } from './prefix-index.js';
+import { PrefixIndex } from './prefix-index.js';
 import { RoundRobin } from './round-robin.js';
 import { SessionAffinity } from './session-affinity.js';
 
@@ -11,7 +11,7 @@ import { SessionAffinity } from './session-affinity.js';
  * A balancer with its own state for one model and routing profile.
  * @param index what the endpoints' caches hold: one for the whole process, since its bytes are bounded as a whole
  */
-export function createBalancer(policy: PolicyName, index: PrefixIndex): Balancer {
+export function createBalancer(policy: PolicyName, index = new PrefixIndex()): Balancer {
   return new Balancer(createRanking(policy, index));
 }
 

@@ -53,7 +53,8 @@ function fleet(ids = ['a', 'b', 'c', 'd']) {
     const choice = balancer.choose(among, request, context);
     if (choice.endpoint === undefined) throw new Error(choice.because);
     const { endpoint: to, predictedCachedTokens } = choice;
-    const lease = to.load.acquire(request.promptTokens, predictedCachedTokens, request.outputTokens, 0);
+    const uncached = request.promptTokens - predictedCachedTokens;
+    const lease = to.load.acquire(uncached, request.outputTokens, 0, predictedCachedTokens);
     return { to, lease, choice };
   };
   const inFlight = () => endpoints.map((e) => e.load.requests);
@@ -129,8 +130,8 @@ describe('choice', () => {
     const document = text(3, 1_000);
     const { to: home, lease } = send(ask(document));
     lease.release();
-    home.load.acquire(20_000, 0, 10, 0);
-    for (const other of endpoints) if (other !== home) other.load.acquire(19_000, 19_000, 10, 0);
+    home.load.acquire(20_000, 10, 0);
+    for (const other of endpoints) if (other !== home) other.load.acquire(0, 10, 0, 19_000);
     expect(send(ask(document)).to).not.toBe(home);
   });
 
