@@ -62,13 +62,14 @@ export class Agent {
     const loaded = stateFile.load(clock.wallMs());
     this.http = new EngineHttp(clock);
     this.gpus = new GpuMonitor({
-      driver: findGpuDriver(config.gpus),
+      driver: findGpuDriver(config.gpus, process.env),
       clock,
       logger: logger.child({ component: 'gpu' }),
       timings,
       isOurs: (pid) => this.shards.isOurs(pid),
       remembered: loaded.state.gpus,
-      onChange: () => this.link.notify(),
+      bootId: () => this.processes.bootId(),
+      onChange: () => this.shards.save(),
     });
     const engines = new EngineCatalog(config, process.env);
     const runner = this.runnerDeps(engines);

@@ -71,7 +71,7 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   gpuWaitMs: 60_000,
   gpuWaitPollMs: 1_000,
   gpuProbeIntervalMs: 5_000,
-  gpuProbeTimeoutMs: 10_000,
+  gpuProbeTimeoutMs: 30_000,
   gpuStaleMs: 60_000,
   firstReportMs: 5_000,
   reportDebounceMs: 50,

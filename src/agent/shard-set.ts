@@ -234,6 +234,12 @@ export class ShardSet {
     return undefined;
   }
 
+  /** Something that is kept with the shards changed. */
+  save(): void {
+    this.persist();
+    this.deps.changed();
+  }
+
   private persist(): boolean {
     const { stateFile, logger } = this.deps;
     const before = stateFile.writeError;

@@ -15,6 +15,7 @@ import {
 import { join } from 'node:path';
 import type { Verdict } from '../domain/cluster.js';
 import { errorCode } from './errno.js';
+import type { Held } from './gpu/health-policy.js';
 import { parseShardSpec, type ShardSpec } from './shard-spec.js';
 import type { ProcessExit, ProcessIdentity } from './supervisor.js';
 
@@ -39,16 +40,12 @@ export interface StoredEnd extends ProcessExit {
   readonly message: string;
 }
 
-/** One GPU this node once had, and an exclusion that a restart of the agent must not forget. */
+/** One GPU this node once had, with the findings a restart of the agent must not forget. */
 export interface StoredGpu {
   readonly uuid: string;
   readonly type: string;
-  readonly exclusion?: {
-    readonly reason: string;
-    readonly evidence: string;
-    readonly sinceWallMs: number;
-    readonly bootId?: string;
-  };
+  readonly busId?: string;
+  readonly held: readonly Omit<Held, 'seenMs'>[];
 }
 
 export interface AgentState {
@@ -128,8 +125,13 @@ function parseState(text: string): AgentState | undefined {
     const shards = value.shards as StoredShard[];
     if (!shards.every((shard) => parseShardSpec(shard?.spec) !== undefined)) return undefined;
     const generations = Array.isArray(value.generations) ? value.generations : [];
-    return { highestTerm: value.highestTerm ?? 0, generations, shards, gpus: value.gpus as StoredGpu[] };
+    return { highestTerm: value.highestTerm ?? 0, generations, shards, gpus: value.gpus.filter(isStoredGpu) };
   } catch {
     return undefined;
   }
+}
+
+function isStoredGpu(value: unknown): value is StoredGpu {
+  const gpu = value as Partial<StoredGpu> | null;
+  return typeof gpu?.uuid === 'string' && typeof gpu.type === 'string' && Array.isArray(gpu.held);
 }

@@ -9,7 +9,7 @@ import type { AgentTimings } from '../limits.js';
 import type { StoredGpu } from '../state-file.js';
 import { pause } from '../wait.js';
 import type { GpuDriver, GpuProbe, GpuProcess } from './driver.js';
-import { assess, type GpuMemory } from './health-policy.js';
+import { assess, NEW_MEMORY, type GpuMemory } from './health-policy.js';
 
 /** A picture of the GPUs, taken by a probe that began at `beganMs` on the monotonic clock. */
 export interface GpuPicture {
@@ -28,6 +28,7 @@ export interface GpuMonitorDeps {
   readonly isOurs: (pid: number) => boolean;
   /** Devices this node had before the agent started. */
   readonly remembered: readonly StoredGpu[];
+  readonly bootId: () => string | undefined;
   readonly onChange: () => void;
 }
 
@@ -37,14 +38,25 @@ export class GpuMonitor {
   private running: Promise<void> | undefined;
   private failingSinceMs: number | undefined;
   private failure = '';
+  private notes: readonly NodeCondition[] = [];
   private readonly ended = new AbortController();
   private loop: Promise<void> = Promise.resolve();
 
   constructor(private readonly deps: GpuMonitorDeps) {
+    const seenMs = deps.clock.monotonicMs();
     this.memory = new Map(
-      deps.remembered.map((gpu) => [
-        gpu.uuid,
-        { last: { ...gpu, vendor: deps.driver?.vendor ?? 'unknown' }, health: { state: 'healthy' } },
+      deps.remembered.map(({ uuid, type, busId, held }) => [
+        uuid,
+        {
+          ...NEW_MEMORY,
+          last: {
+            uuid,
+            type,
+            vendor: deps.driver?.vendor ?? 'unknown',
+            ...(busId === undefined ? {} : { busId }),
+          },
+          held: held.map((one) => ({ ...one, seenMs })),
+        },
       ]),
     );
   }
@@ -77,14 +89,20 @@ export class GpuMonitor {
 
   /** Devices to remember over a restart of the agent. */
   remembered(): StoredGpu[] {
-    return [...this.memory.values()].map(({ last }) => ({ uuid: last.uuid, type: last.type }));
+    return [...this.memory.values()].map(({ last, held }) => ({
+      uuid: last.uuid,
+      type: last.type,
+      ...(last.busId === undefined ? {} : { busId: last.busId }),
+      held: held.map(({ seenMs: _seenMs, ...one }) => one),
+    }));
   }
 
   conditions(): NodeCondition[] {
-    if (this.failingSinceMs === undefined) return [];
+    if (this.failingSinceMs === undefined) return [...this.notes];
     const ageMs = this.deps.clock.monotonicMs() - this.failingSinceMs;
     const seconds = Math.round(ageMs / 1000);
     return [
+      ...this.notes,
       {
         type: 'GpuProbeFailing',
         reason: `no answer from the GPU driver for ${seconds} s: ${this.failure}`,
@@ -127,7 +145,13 @@ export class GpuMonitor {
     if (this.failingSinceMs !== undefined) logger.info('GPU probe answers again');
     this.failingSinceMs = undefined;
     const before = describe(this.memory);
-    this.memory = assess(this.memory, probe, { monotonicMs: beganMs, wallMs: clock.wallMs() });
+    const bootId = this.deps.bootId();
+    this.memory = assess(this.memory, probe, {
+      monotonicMs: beganMs,
+      wallMs: clock.wallMs(),
+      ...(bootId === undefined ? {} : { bootId }),
+    });
+    this.notes = notesOf(probe);
     const seen = new Map(probe.gpus.map((gpu) => [gpu.uuid, gpu]));
     const gpus = [...this.memory.values()].map(({ last, health }): GpuReport => {
       const now = seen.get(last.uuid);
@@ -163,6 +187,25 @@ export class GpuMonitor {
     if (this.failingSinceMs === undefined) logger.warn({ reason: this.failure }, 'GPU probe fails');
     this.failingSinceMs ??= beganMs;
   }
+}
+
+/** What a person should know of a probe that went well. */
+function notesOf(probe: GpuProbe): NodeCondition[] {
+  const pending = probe.gpus.filter(({ signs }) => signs.remapPending === true).map(({ uuid }) => uuid);
+  const notes: NodeCondition[] = probe.notes.map((reason) => ({
+    type: 'GpuProbeIncomplete',
+    reason,
+    blocksPlacement: false,
+  }));
+  if (pending.length > 0) {
+    const reason = `${pending.join(', ')}: memory repair waits for a reset; reset at the next drain`;
+    notes.push({ type: 'GpuRepairPending', reason, blocksPlacement: false });
+  }
+  if (probe.xids === undefined && probe.gpus.some(({ vendor }) => vendor === 'nvidia')) {
+    const reason = 'the kernel log cannot be read: GPU errors (Xids) are not observable here';
+    notes.push({ type: 'GpuErrorsNotObservable', reason, blocksPlacement: false });
+  }
+  return notes;
 }
 
 /** What a change of which is worth a report at once: devices and their health, not every megabyte. */

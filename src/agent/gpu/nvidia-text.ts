@@ -1,0 +1,188 @@
+/** Reads what `nvidia-smi` prints. It changes from version to version, so every value is one that may be missing. */
+import type { GpuProcess, GpuSigns } from './driver.js';
+
+/** Words that stand where a value would: not a number, and not "healthy" either. */
+const NO_VALUE =
+  /^\[?(?:N\/A|Not Supported|Not Available|Unknown Error|Insufficient Permissions|ERR!|GPU is lost|Requested functionality has been deprecated)\]?$/i;
+/** Words that say the device itself cannot be reached. */
+const LOST = /GPU is lost|Unknown Error|GPU requires reset|No devices? (?:were|was) found/i;
+
+export type CsvRow = Readonly<Record<string, string>>;
+
+/** Rows of `--format=csv,noheader,nounits`, by the fields that were asked for; rows of another length are left out. */
+export function parseCsv(text: string, fields: readonly string[]): CsvRow[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '')
+    .map((line) => line.split(/\s*,\s*/))
+    .filter((values) => values.length === fields.length)
+    .map((values) => Object.fromEntries(fields.map((field, index) => [field, values[index] ?? ''])));
+}
+
+export function textValue(raw: string | undefined): string | undefined {
+  const value = raw?.trim();
+  return value === undefined || value === '' || NO_VALUE.test(value) ? undefined : value;
+}
+
+/** A number; undefined for anything that is none, never zero. */
+export function numberValue(raw: string | undefined): number | undefined {
+  const text = textValue(raw);
+  if (text === undefined || !/^-?\d+(?:\.\d+)?$/.test(text)) return undefined;
+  return Number(text);
+}
+
+/** MiB as printed with `nounits`, or `24576 MiB` as in XML. */
+export function mibValue(raw: string | undefined): number | undefined {
+  const mib = numberValue(raw?.replace(/\s*MiB$/, ''));
+  return mib === undefined ? undefined : mib * 2 ** 20;
+}
+
+/** The tool's words for a device it cannot reach; undefined when it can. */
+export function lostText(raw: string): string | undefined {
+  return LOST.exec(raw)?.[0];
+}
+
+/** The one field of a query that this version does not know. */
+export function unknownField(text: string): string | undefined {
+  return /Field "([^"]+)" is not a valid field to query/.exec(text)?.[1];
+}
+
+/** Lines of `--query-compute-apps=gpu_uuid,pid,used_memory,process_name`; a name may hold commas. */
+export function parseComputeApps(text: string): GpuProcess[] {
+  return text.split('\n').flatMap((line) => {
+    const [uuid = '', pid = '', memory = '', ...name] = line.trim().split(/\s*,\s*/);
+    if (!/^\d+$/.test(pid)) return [];
+    const memoryBytes = mibValue(memory);
+    const shown = textValue(name.join(','));
+    return [
+      {
+        uuid,
+        pid: Number(pid),
+        ...(shown === undefined ? {} : { name: shown.slice(0, 200) }),
+        ...(memoryBytes === undefined ? {} : { memoryBytes }),
+      },
+    ];
+  });
+}
+
+/** NVLink pairs of `topo -m` by index: a cell `NV4` joins its row and its column. */
+export function parseTopology(text: string): ReadonlyMap<number, readonly number[]> {
+  // The header is underlined with escapes where it thinks that it talks to a terminal.
+  // oxlint-disable-next-line no-control-regex
+  const lines = text.replaceAll(/\x1b\[[\d;]*m/g, '').split('\n');
+  const header = lines.find((line) => /^\s*GPU\d+\s/.test(line) && !/\bX\b/.test(line));
+  const columns = (header?.trim().split(/\t+|\s{2,}|\s(?=GPU|NIC|CPU)/) ?? []).map((cell) => cell.trim());
+  const links = new Map<number, number[]>();
+  for (const line of lines) {
+    const row = /^GPU(\d+)\s+(.*)$/.exec(line);
+    if (row === null || !/\bX\b/.test(line)) continue;
+    const cells = (row[2] ?? '').trim().split(/\s+/);
+    const joined = columns.flatMap((column, index) => {
+      const peer = /^GPU(\d+)$/.exec(column)?.[1];
+      return peer !== undefined && /^NV\d+$/.test(cells[index] ?? '') ? [Number(peer)] : [];
+    });
+    links.set(Number(row[1]), joined);
+  }
+  return links;
+}
+
+/** A MIG device: a slice that is a GPU of its own for whoever uses it. */
+export interface MigDevice {
+  readonly uuid: string;
+  readonly parentUuid: string;
+  readonly profile: string;
+  readonly index: number;
+}
+
+/** MIG devices of `nvidia-smi -L`. */
+export function parseMigList(text: string): MigDevice[] {
+  const devices: MigDevice[] = [];
+  let parentUuid = '';
+  for (const line of text.split('\n')) {
+    parentUuid = /^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/.exec(line)?.[1] ?? parentUuid;
+    const mig = /^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)]+)\)/.exec(line);
+    if (mig === null) continue;
+    const [, profile = '', index = '0', uuid = ''] = mig;
+    devices.push({ uuid, parentUuid, profile, index: Number(index) });
+  }
+  return devices;
+}
+
+/** What `-q -x` adds for one device. */
+export interface GpuDetails {
+  readonly uuid: string;
+  readonly signs: GpuSigns;
+  /** Memory of its MIG devices by their index. */
+  readonly migMemory: ReadonlyMap<number, { readonly totalBytes?: number; readonly usedBytes?: number }>;
+}
+
+/** Reads `nvidia-smi -q -x` device by device; what one device lacks costs the others nothing. */
+export function parseDetails(xml: string): GpuDetails[] {
+  return xml
+    .split(/<gpu id="/)
+    .slice(1)
+    .map((part) => part.split('</gpu>', 1)[0] ?? '')
+    .flatMap((part) => {
+      const mig = block(part, 'mig_devices') ?? '';
+      const own = part.replace(mig, '');
+      const uuid = textValue(tag(own, 'uuid'));
+      return uuid === undefined ? [] : [{ uuid, signs: signsOf(own), migMemory: migMemory(mig) }];
+    });
+}
+
+function signsOf(xml: string): GpuSigns {
+  const recoveryAction = textValue(tag(xml, 'gpu_recovery_action'));
+  const repairPending = [tag(xml, 'channel_repair_pending'), tag(xml, 'tpc_repair_pending')].some(isYes);
+  const signs = {
+    recoveryAction,
+    remapFailure: yesNo(tag(xml, 'remapped_row_failure')),
+    remapPending: repairPending ? true : yesNo(tag(xml, 'remapped_row_pending')),
+    sramThresholdExceeded: yesNo(tag(xml, 'sram_threshold_exceeded')),
+    unrepairableMemory: yesNo(/<\w*unrepairable\w*>([^<]*)</.exec(xml)?.[1]),
+    // Old drivers say it here; new ones print that the field is deprecated.
+    resetRequired: yesNo(tag(xml, 'reset_required')),
+  };
+  const { resetRequired, ...rest } = signs;
+  const known = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+  return resetRequired === true && recoveryAction === undefined
+    ? { ...known, recoveryAction: 'GPU Reset' }
+    : known;
+}
+
+function migMemory(xml: string): GpuDetails['migMemory'] {
+  const devices = xml.split('<mig_device>').slice(1);
+  return new Map(
+    devices.flatMap((device) => {
+      const index = numberValue(tag(device, 'index'));
+      const memory = block(device, 'fb_memory_usage') ?? '';
+      if (index === undefined) return [];
+      const totalBytes = mibValue(tag(memory, 'total'));
+      const usedBytes = mibValue(tag(memory, 'used'));
+      return [
+        [
+          index,
+          {
+            ...(totalBytes === undefined ? {} : { totalBytes }),
+            ...(usedBytes === undefined ? {} : { usedBytes }),
+          },
+        ] as const,
+      ];
+    }),
+  );
+}
+
+const isYes = (value: string | undefined): boolean => /^yes$/i.test(value?.trim() ?? '');
+
+function yesNo(value: string | undefined): boolean | undefined {
+  if (isYes(value)) return true;
+  return /^no$/i.test(value?.trim() ?? '') ? false : undefined;
+}
+
+function tag(xml: string, name: string): string | undefined {
+  return new RegExp(`<${name}>([^<]*)</${name}>`).exec(xml)?.[1];
+}
+
+function block(xml: string, name: string): string | undefined {
+  return new RegExp(`<${name}>[\\s\\S]*?</${name}>`).exec(xml)?.[0];
+}

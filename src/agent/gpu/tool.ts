@@ -1,0 +1,68 @@
+/**
+ * Runs a vendor's tool in a child with a hard end. Drivers block for minutes inside the kernel, where not even KILL
+ * reaches; so there is never more than one child, and while one is stuck nothing new is started.
+ */
+import { spawn, type ChildProcess } from 'node:child_process';
+
+export interface ToolOutput {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** What a tool may print: eight GPUs in XML are about 200 KiB. */
+const OUTPUT_MAX_BYTES = 8 * 1024 * 1024;
+
+export class Tool {
+  private stuck: ChildProcess | undefined;
+
+  constructor(
+    private readonly file: string,
+    private readonly env: NodeJS.ProcessEnv = process.env,
+  ) {}
+
+  /** Resolves when the child has ended by itself; rejects when it was killed, cannot start, or an earlier one is stuck. */
+  run(args: readonly string[], signal: AbortSignal): Promise<ToolOutput> {
+    if (this.stuck !== undefined && this.stuck.exitCode === null && this.stuck.signalCode === null)
+      return Promise.reject(
+        new Error(`${this.file} (pid ${this.stuck.pid}) hangs in the driver since an earlier probe`),
+      );
+    if (signal.aborted) return Promise.reject(new Error(`${this.file} was not started in time`));
+    return new Promise((resolve, reject) => {
+      // Numbers must not come with a local comma.
+      const child = spawn(this.file, [...args], {
+        stdio: ['ignore', 'pipe', 'pipe'],
+        env: { ...this.env, LC_ALL: 'C' },
+      });
+      this.stuck = child;
+      const out: Buffer[] = [];
+      const err: Buffer[] = [];
+      let bytes = 0;
+      const kill = (why: string): void => {
+        child.kill('SIGKILL');
+        // A stuck child keeps its pipes open; nobody waits for them.
+        child.stdout.destroy();
+        child.stderr.destroy();
+        reject(new Error(`${this.file} ${args[0] ?? ''}: ${why}`));
+      };
+      const aborted = (): void => kill('killed at its deadline');
+      const collect = (chunks: Buffer[]) => (chunk: Buffer) => {
+        bytes += chunk.length;
+        if (bytes > OUTPUT_MAX_BYTES) kill(`printed more than ${OUTPUT_MAX_BYTES} bytes`);
+        else chunks.push(chunk);
+      };
+      signal.addEventListener('abort', aborted, { once: true });
+      child.stdout.on('data', collect(out));
+      child.stderr.on('data', collect(err));
+      child.once('error', (cause) => reject(new Error(`${this.file} cannot be started`, { cause })));
+      child.once('close', (code) => {
+        signal.removeEventListener('abort', aborted);
+        resolve({
+          code,
+          stdout: Buffer.concat(out).toString('utf8'),
+          stderr: Buffer.concat(err).toString('utf8'),
+        });
+      });
+    });
+  }
+}
