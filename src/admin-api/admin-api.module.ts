@@ -4,15 +4,34 @@ import { CatalogModule } from '../catalog/catalog.module.js';
 import { InventoryModule } from '../inventory/inventory.module.js';
 import { MetricsModule } from '../metrics/metrics.module.js';
 import { RouterModule } from '../router/router.module.js';
+import { AuditLog } from './audit-log.js';
+import { ChangesController } from './changes.controller.js';
 import { ClusterReader } from './cluster-reader.js';
+import { ConfigController } from './config.controller.js';
+import { DebugController } from './debug.controller.js';
+import { EventsController } from './events.controller.js';
 import { HealthController } from './health.controller.js';
+import { LogsController } from './logs.controller.js';
 import { ModelsController } from './models.controller.js';
 import { NodesController } from './nodes.controller.js';
+import { OperationsService } from './operations.service.js';
+import { PlacementsController } from './placements.controller.js';
 import { RoleGuard } from './role.guard.js';
+import { RouterOnlyController } from './router-only.controller.js';
 import { RoutingController } from './routing.controller.js';
 import { StatusController } from './status.controller.js';
 
 type ModuleImport = NonNullable<ModuleMetadata['imports']>[number];
+
+/** There with and without a control plane. */
+const COMMON = [
+  HealthController,
+  StatusController,
+  RoutingController,
+  EventsController,
+  ConfigController,
+  DebugController,
+];
 
 /** What operators call. Without a control plane only what concerns the router is there. */
 @Module({})
@@ -21,8 +40,8 @@ export class AdminApiModule {
     return {
       module: AdminApiModule,
       imports: [RouterModule, MetricsModule.register()],
-      controllers: [HealthController, StatusController, RoutingController],
-      providers: [{ provide: APP_GUARD, useClass: RoleGuard }],
+      controllers: [...COMMON, RouterOnlyController],
+      providers: [{ provide: APP_GUARD, useClass: RoleGuard }, AuditLog],
     };
   }
 
@@ -37,8 +56,15 @@ export class AdminApiModule {
         options.reconciler,
         options.gateway,
       ],
-      controllers: [HealthController, StatusController, RoutingController, NodesController, ModelsController],
-      providers: [{ provide: APP_GUARD, useClass: RoleGuard }, ClusterReader],
+      controllers: [
+        ...COMMON,
+        NodesController,
+        ModelsController,
+        PlacementsController,
+        LogsController,
+        ChangesController,
+      ],
+      providers: [{ provide: APP_GUARD, useClass: RoleGuard }, AuditLog, ClusterReader, OperationsService],
     };
   }
 }

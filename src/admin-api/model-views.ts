@@ -1,3 +1,4 @@
+import { maskArguments } from '../config/written.js';
 import type { ModelSpec, Reason } from '../domain/cluster.js';
 import { modelProspects } from '../reconciler/prospects.js';
 import { outlookOf } from '../reconciler/routing-table.js';
@@ -56,7 +57,11 @@ export function modelDetail(reading: ClusterReading, model: ModelSpec, extras: M
   return {
     ...modelSummary(reading, model, extras),
     // Literal values may be secrets that somebody wrote into the file; names are enough to see what is set.
-    profiles: model.profiles.map((profile) => ({ ...profile, env: maskedEnv(profile.env) })),
+    profiles: model.profiles.map((profile) => ({
+      ...profile,
+      args: maskArguments(profile.args).map(String),
+      env: maskedEnv(profile.env),
+    })),
     fallback: model.fallback,
     priority: model.priority,
     replicas: replicas.map((replica) => replicaSummary(reading, replica)),

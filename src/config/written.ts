@@ -40,7 +40,7 @@ function writeElement(shape: ElementShape, value: unknown): unknown {
 }
 
 /** `--api-key VALUE` and `--api-key=VALUE`: a key where none should be is still not shown. */
-function maskArguments(items: readonly unknown[]): unknown[] {
+export function maskArguments(items: readonly unknown[]): unknown[] {
   return items.map((item, index) => {
     if (typeof item !== 'string') return item;
     const assigned = /^(--?[\w-]+)=/.exec(item);

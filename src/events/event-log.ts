@@ -95,6 +95,11 @@ export class EventLog {
     return () => this.followers.delete(listener);
   }
 
+  /** Whether a listing with this filter has the event. */
+  matches(event: ClusterEvent, filter: EventFilter): boolean {
+    return matches(event, filter);
+  }
+
   private expire(): void {
     const surplus = this.events.length - EVENTS_MAX;
     if (surplus <= 0) return;

@@ -1,6 +1,7 @@
 import type { Reason } from '../domain/cluster.js';
 
-export type EventSubjectKind = 'node' | 'gpu' | 'model' | 'replica' | 'server';
+export const EVENT_SUBJECT_KINDS = ['node', 'gpu', 'model', 'replica', 'server'] as const;
+export type EventSubjectKind = (typeof EVENT_SUBJECT_KINDS)[number];
 
 /** Something an event is about. */
 export interface EventSubject {

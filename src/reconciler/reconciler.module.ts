@@ -24,7 +24,7 @@ export class ReconcilerModule {
         { provide: STATUS_SINK, useExisting: ReconcilerService },
         { provide: RECONCILER_SETTINGS, useValue: options.settings },
       ],
-      exports: [ReconcilerService, RoutePublisher, STATUS_SINK],
+      exports: [ReconcilerService, RoutePublisher, STATUS_SINK, RECONCILER_SETTINGS],
     };
   }
 }

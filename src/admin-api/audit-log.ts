@@ -1,0 +1,89 @@
+import { Inject, Injectable } from '@nestjs/common';
+import { EVENT_LOG, type EventLog } from '../events/event-log.js';
+import { CLOCK, type Clock } from '../shared/clock.js';
+import { LOGGER, type Logger } from '../shared/logger.js';
+import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
+import type { Caller } from './roles.js';
+import type { AuditView } from './views.js';
+
+/** Records kept; older ones go. */
+const AUDIT_MAX = 10_000;
+
+/** A change as it is written down. */
+export interface AuditEntry {
+  readonly caller: Caller;
+  /** What was asked, e.g. `drain`. */
+  readonly action: string;
+  readonly target: string;
+  readonly detail?: string;
+}
+
+/** Who changed what, from where. Written in the same transaction as the change itself: no change without its record. */
+@Injectable()
+export class AuditLog {
+  private sequence: number;
+
+  constructor(
+    @Inject(STATE_STORE) private readonly store: StateStore,
+    @Inject(EVENT_LOG) private readonly events: EventLog,
+    @Inject(CLOCK) private readonly clock: Clock,
+    @Inject(LOGGER) private readonly logger: Logger,
+  ) {
+    this.sequence = Number(store.list('audit').at(-1)?.key ?? 0);
+  }
+
+  /** Stores a change with its record. Throws StoreError; then neither is there. */
+  commit(entry: AuditEntry, ops: readonly StoreOp[]): void {
+    const record = this.record(entry, 'ok');
+    this.events.commit([...ops, ...this.ops(record)]);
+    this.tell(record);
+  }
+
+  /** A change that was refused is worth a record, but not an error of its own when the store takes none. */
+  refused(entry: AuditEntry): void {
+    const record = this.record(entry, 'refused');
+    this.tell(record);
+    try {
+      this.events.commit(this.ops(record));
+    } catch (error) {
+      this.logger.warn({ err: error, component: 'audit' }, 'a refusal could not be recorded');
+    }
+  }
+
+  /** Newest first. */
+  list(limit: number): readonly AuditView[] {
+    return this.store
+      .list<AuditView>('audit')
+      .slice(-limit)
+      .map((entry) => entry.value)
+      .toReversed();
+  }
+
+  private record(entry: AuditEntry, outcome: AuditView['outcome']): AuditView {
+    const { caller, action, target, detail } = entry;
+    return {
+      at: new Date(this.clock.wallMs()).toISOString(),
+      actor: caller.name,
+      role: caller.role,
+      from: caller.from,
+      action,
+      target,
+      outcome,
+      ...(detail === undefined ? {} : { detail }),
+    };
+  }
+
+  private ops(record: AuditView): readonly StoreOp[] {
+    const key = String(++this.sequence).padStart(12, '0');
+    const kept = this.store.list('audit');
+    const surplus = Math.max(0, kept.length + 1 - AUDIT_MAX);
+    return [
+      { op: 'put', collection: 'audit', key, value: record },
+      ...kept.slice(0, surplus).map((old): StoreOp => ({ op: 'delete', collection: 'audit', key: old.key })),
+    ];
+  }
+
+  private tell(record: AuditView): void {
+    this.logger.info({ component: 'audit', ...record }, `${record.actor}: ${record.action} ${record.target}`);
+  }
+}

@@ -1,0 +1,47 @@
+import { Body, Controller, Delete, HttpCode, Inject, Param, Post, Put, Query, Req } from '@nestjs/common';
+import type { FastifyRequest } from 'fastify';
+import { OperationsService } from './operations.service.js';
+import { callerOf } from './role.guard.js';
+import { RequireRole } from './roles.js';
+// oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads these classes at run time
+import { PlanQuery, ScaleDto, SchedulingDto, schedulingRequest } from './scheduling.dto.js';
+import type { ModelResultView, RemovedView, SchedulingResultView } from './views.js';
+
+/** What operators change. */
+@Controller('admin/v1')
+@RequireRole('operator')
+export class ChangesController {
+  constructor(@Inject(OperationsService) private readonly operations: OperationsService) {}
+
+  /** One endpoint with three targets; asking twice changes nothing. */
+  @Put('nodes/:id/scheduling')
+  schedule(
+    @Req() request: FastifyRequest,
+    @Param('id') id: string,
+    @Body() body: SchedulingDto,
+    @Query() query: PlanQuery,
+  ): SchedulingResultView {
+    return this.operations.setScheduling(callerOf(request), id, schedulingRequest(body), query.plan);
+  }
+
+  @Delete('nodes/:id')
+  @RequireRole('admin')
+  remove(@Req() request: FastifyRequest, @Param('id') id: string): RemovedView {
+    return { removed: this.operations.removeNode(callerOf(request), id) };
+  }
+
+  @Put('models/:name/scale')
+  scale(
+    @Req() request: FastifyRequest,
+    @Param('name') name: string,
+    @Body() body: ScaleDto,
+  ): ModelResultView {
+    return this.operations.scale(callerOf(request), name, body.replicas);
+  }
+
+  @Post('models/:name/restart')
+  @HttpCode(200)
+  restart(@Req() request: FastifyRequest, @Param('name') name: string): ModelResultView {
+    return this.operations.restart(callerOf(request), name);
+  }
+}

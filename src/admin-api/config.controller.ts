@@ -1,0 +1,42 @@
+import { Controller, Get, Inject, Query } from '@nestjs/common';
+import { Type } from 'class-transformer';
+import { IsInt, IsOptional, Max, Min } from 'class-validator';
+import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
+import { maskConfig } from '../config/written.js';
+import { AuditLog } from './audit-log.js';
+import { RequireRole } from './roles.js';
+import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
+import { configStatus } from './status.controller.js';
+import type { AuditView, ConfigView, ListView } from './views.js';
+
+class AuditQuery {
+  @IsOptional()
+  @Type(() => Number)
+  @IsInt()
+  @Min(1)
+  @Max(10_000)
+  limit = 200;
+}
+
+/** What is configured, and who changed what. */
+@Controller('admin/v1')
+export class ConfigController {
+  constructor(
+    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+    @Inject(SERVER_FACTS) private readonly facts: ServerFacts,
+    @Inject(AuditLog) private readonly audit: AuditLog,
+  ) {}
+
+  @Get('config')
+  @RequireRole('viewer')
+  show(): ConfigView {
+    return { config: maskConfig(this.config), status: configStatus(this.facts) };
+  }
+
+  /** Newest first. */
+  @Get('audit')
+  @RequireRole('admin')
+  audited(@Query() query: AuditQuery): ListView<AuditView> {
+    return { items: this.audit.list(query.limit) };
+  }
+}
