@@ -24,7 +24,8 @@ export async function ensureInstalled() {
 /** The npm that runs this script, or the one in PATH. */
 function npm(args) {
   const script = process.env.npm_execpath;
-  const options = { what: `npm ${args[0]}`, stdout: 'ignore' };
+  // Where no ready-made binary can be fetched, better-sqlite3 is compiled: on all cores instead of one.
+  const options = { what: `npm ${args[0]}`, stdout: 'ignore', env: { JOBS: 'max' } };
   if (script !== undefined && /\.c?js$/.test(script))
     return run(process.execPath, [script, ...args], options);
   return run(process.platform === 'win32' ? 'npm.cmd' : 'npm', args, options);
