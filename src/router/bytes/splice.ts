@@ -104,7 +104,8 @@ export function memberCuts(json: Buffer, key: string): ByteRange[] {
     else cuts.push({ from: kept > 0 ? endOfKept : at, to: valueEnd });
     at = after;
   }
-  return json[at] === JSON_BYTE.CLOSE_OBJECT ? withoutOverlaps(cuts) : [];
+  const isObject = json[at] === JSON_BYTE.CLOSE_OBJECT && walker.skipSpace(at + 1) === json.length;
+  return isObject ? withoutOverlaps(cuts) : [];
 }
 
 function isKey(json: Buffer, from: number, to: number, key: string): boolean {
