@@ -1,5 +1,5 @@
 import { Inject, Injectable } from '@nestjs/common';
-import { EVENT_LOG, type EventLog } from '../events/event-log.js';
+import { EVENT_LOG, type EventInput, type EventLog } from '../events/event-log.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
@@ -32,10 +32,10 @@ export class AuditLog {
     this.sequence = Number(store.list('audit').at(-1)?.key ?? 0);
   }
 
-  /** Stores a change with its record. Throws StoreError; then neither is there. */
-  commit(entry: AuditEntry, ops: readonly StoreOp[]): void {
+  /** Stores a change with its record and its event. Throws StoreError; then none of them is there. */
+  commit(entry: AuditEntry, ops: readonly StoreOp[], event: EventInput): void {
     const record = this.record(entry, 'ok');
-    this.events.commit([...ops, ...this.ops(record)]);
+    this.events.commit([...ops, ...this.ops(record)], [event]);
     this.tell(record);
   }
 

@@ -1,6 +1,6 @@
 import { Inject, Injectable } from '@nestjs/common';
 import type { NodeView, SchedulingIntent } from '../domain/cluster.js';
-import { EVENT_LOG, type EventLog } from '../events/event-log.js';
+import type { EventInput } from '../events/event-log.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
 import { OperatorError } from '../shared/errors.js';
@@ -34,7 +34,6 @@ export class OperationsService {
     @Inject(ClusterReader) private readonly cluster: ClusterReader,
     @Inject(ReconcilerService) private readonly reconciler: ReconcilerService,
     @Inject(AuditLog) private readonly audit: AuditLog,
-    @Inject(EVENT_LOG) private readonly events: EventLog,
     @Inject(RECONCILER_SETTINGS) private readonly settings: ReconcilerSettings,
   ) {}
 
@@ -60,8 +59,8 @@ export class OperationsService {
     };
     this.refuseGap(node, intent, preview, entry);
     if (!changed) return schedulingResult(reading, node, preview, false, ['it was so already']);
-    this.tellScheduling(node, intent, entry);
-    this.audit.commit(entry, [this.cluster.inventory.intentOp(node.id, intent)]);
+    const ops = [this.cluster.inventory.intentOp(node.id, intent)];
+    this.audit.commit(entry, ops, schedulingEvent(node, intent, entry));
     this.cluster.inventory.intentStored(node.id, intent);
     this.reconciler.wake();
     const now = this.cluster.read();
@@ -120,14 +119,13 @@ export class OperationsService {
         hint: `stop its agent first, or drain it: llmgw ctl drain ${node.id}`,
       });
     }
-    this.events.append({
+    this.audit.commit(entry, this.cluster.inventory.removalOps(node.id), {
       type: 'NodeRemoved',
       severity: 'warning',
       subject: { kind: 'node', id: node.id },
       reason: { code: 'operator', message: `removed by ${caller.name}` },
       actor: caller.name,
     });
-    this.audit.commit(entry, this.cluster.inventory.removalOps(node.id));
     this.cluster.inventory.forgotten(node.id);
     this.reconciler.wake();
     return node.id;
@@ -139,7 +137,8 @@ export class OperationsService {
     change: { readonly replicas?: number; readonly restartedWallMs?: number },
   ): void {
     const { caller, target, detail, action } = entry;
-    this.events.append({
+    const by = { actor: caller.name, atWallMs: this.settings.clock.wallMs() };
+    this.audit.commit(entry, [this.cluster.catalog.overrideOp(target, change, by)], {
       type,
       subject: { kind: 'model', id: target },
       reason: {
@@ -148,8 +147,6 @@ export class OperationsService {
       },
       actor: caller.name,
     });
-    const by = { actor: caller.name, atWallMs: this.settings.clock.wallMs() };
-    this.audit.commit(entry, [this.cluster.catalog.overrideOp(target, change, by)]);
     this.cluster.catalog.overridesStored();
     this.reconciler.wake();
   }
@@ -211,17 +208,6 @@ export class OperationsService {
       },
     );
   }
-
-  private tellScheduling(node: NodeView, intent: SchedulingIntent, entry: AuditEntry): void {
-    const why = intent.reason === undefined ? '' : `: ${intent.reason}`;
-    this.events.append({
-      type: EVENT_OF[intent.target],
-      subject: { kind: 'node', id: node.id },
-      reason: { code: 'operator', message: `${entry.action} by ${intent.actor}${why}` },
-      actor: intent.actor,
-      ...(intent.gpuUuid === undefined ? {} : { related: [{ kind: 'gpu', id: intent.gpuUuid }] }),
-    });
-  }
 }
 
 const EVENT_OF = {
@@ -229,6 +215,17 @@ const EVENT_OF = {
   cordoned: 'NodeCordoned',
   drained: 'DrainRequested',
 } as const;
+
+function schedulingEvent(node: NodeView, intent: SchedulingIntent, entry: AuditEntry): EventInput {
+  const why = intent.reason === undefined ? '' : `: ${intent.reason}`;
+  return {
+    type: EVENT_OF[intent.target],
+    subject: { kind: 'node', id: node.id },
+    reason: { code: 'operator', message: `${entry.action} by ${intent.actor}${why}` },
+    actor: intent.actor,
+    ...(intent.gpuUuid === undefined ? {} : { related: [{ kind: 'gpu', id: intent.gpuUuid }] }),
+  };
+}
 
 function actionOf(target: SchedulingIntent['target']): string {
   switch (target) {

@@ -52,8 +52,34 @@ export class EventLog {
 
   /** Takes an event into the timeline; it reaches the disk with the next {@link commit}. */
   append(input: EventInput): ClusterEvent {
-    const event: ClusterEvent = {
-      sequence: ++this.sequence,
+    const event = this.make(input, this.sequence + 1);
+    this.take([event]);
+    return event;
+  }
+
+  /**
+   * Stores `ops`, the events that tell of them and every event not yet stored, all or nothing. Throws StoreError; then
+   * what `ops` would have done has not happened, so its events are not told either.
+   */
+  commit(ops: readonly StoreOp[], inputs: readonly EventInput[] = []): void {
+    const events = inputs.map((input, index) => this.make(input, this.sequence + 1 + index));
+    const puts = [...this.events.slice(this.storedUpTo), ...events].map((event): StoreOp => ({
+      op: 'put',
+      collection: 'events',
+      key: eventKey(event.sequence),
+      value: event,
+    }));
+    const old = this.expired.map((key): StoreOp => ({ op: 'delete', collection: 'events', key }));
+    if (ops.length + puts.length + old.length === 0) return;
+    this.store.txn({ term: this.term.current() }, [...ops, ...puts, ...old]);
+    this.storedUpTo = this.events.length;
+    this.expired.length = 0;
+    this.take(events, true);
+  }
+
+  private make(input: EventInput, sequence: number): ClusterEvent {
+    return {
+      sequence,
       at: new Date(this.clock.wallMs()).toISOString(),
       type: input.type,
       severity: input.severity ?? 'info',
@@ -62,25 +88,16 @@ export class EventLog {
       actor: input.actor,
       related: input.related ?? [],
     };
-    this.events.push(event);
-    this.expire();
-    for (const follower of this.followers) follower(event);
-    return event;
   }
 
-  /** Stores `ops` and every event not yet stored, all or nothing. Throws StoreError; then both are kept for the next try. */
-  commit(ops: readonly StoreOp[]): void {
-    const fresh = this.events.slice(this.storedUpTo).map((event): StoreOp => ({
-      op: 'put',
-      collection: 'events',
-      key: eventKey(event.sequence),
-      value: event,
-    }));
-    const old = this.expired.map((key): StoreOp => ({ op: 'delete', collection: 'events', key }));
-    if (ops.length + fresh.length + old.length === 0) return;
-    this.store.txn({ term: this.term.current() }, [...ops, ...fresh, ...old]);
-    this.storedUpTo = this.events.length;
-    this.expired.length = 0;
+  private take(events: readonly ClusterEvent[], stored = false): void {
+    for (const event of events) {
+      this.sequence = event.sequence;
+      this.events.push(event);
+    }
+    if (stored) this.storedUpTo = this.events.length;
+    this.expire();
+    for (const event of events) for (const follower of this.followers) follower(event);
   }
 
   /** Oldest first. */

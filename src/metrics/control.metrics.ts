@@ -1,4 +1,4 @@
-import { Inject, Injectable } from '@nestjs/common';
+import { Inject, Injectable, type OnModuleInit } from '@nestjs/common';
 import { Counter, Gauge, Histogram, register } from 'prom-client';
 import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
 import { REPLICA_STATES, type Action, type NodeLiveness, type Snapshot } from '../domain/cluster.js';
@@ -15,7 +15,7 @@ const GPU_STATES = ['healthy', 'suspect', 'excluded'] as const;
  * made on, so a series of something deleted is gone with the next scrape.
  */
 @Injectable()
-export class ControlMetrics implements PassObserver {
+export class ControlMetrics implements PassObserver, OnModuleInit {
   private readonly passSeconds = new Histogram({
     name: 'llmgw_reconcile_duration_seconds',
     help: 'Time of one reconcile pass.',
@@ -64,9 +64,13 @@ export class ControlMetrics implements PassObserver {
     @Inject(AgentGatewayService) private readonly gateway: AgentGatewayService,
     @Inject(CLOCK) private readonly clock: Clock,
   ) {
-    reconciler.observe(this);
     this.registerStates();
     this.registerAgents();
+  }
+
+  /** Not in the constructor: the reconciler is built around a forward reference, and what is set on it before that is lost. */
+  onModuleInit(): void {
+    this.reconciler.observe(this);
   }
 
   passEnded(record: PassRecord): void {

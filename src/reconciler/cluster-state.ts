@@ -78,6 +78,23 @@ export class ClusterState {
     this.planNumber = plan.number;
   }
 
+  /** The plan's word on nodes becomes what everybody sees of them. */
+  noteLiveness(plan: Plan): void {
+    for (const action of plan.actions) {
+      if (action.kind !== 'setNodeLiveness') continue;
+      this.inventory.setLiveness(action.nodeId, action.liveness, action.reason.message);
+    }
+  }
+
+  /** Facts about nodes that must be stored before anything is decided on them; {@link pendingStored} must follow. */
+  pendingOps(): readonly StoreOp[] {
+    return this.inventory.pendingOps();
+  }
+
+  pendingStored(): void {
+    this.inventory.pendingStored();
+  }
+
   private forgetOldRefusals(): void {
     if (this.refusals.size === 0) return;
     const current = new Set(

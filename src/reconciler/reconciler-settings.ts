@@ -1,4 +1,5 @@
 import type { ControlPolicy } from '../domain/reconcile/policy.js';
+import type { reconcile } from '../domain/reconcile/reconcile.js';
 import type { Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
@@ -9,6 +10,8 @@ export interface ReconcilerSettings {
   readonly random: Random;
   readonly logger: Logger;
   readonly policy: ControlPolicy;
+  /** The decision itself; tests plant faulty ones. */
+  readonly decide: typeof reconcile;
   /** Pause between two passes without events, ms. */
   readonly intervalMs: number;
 }

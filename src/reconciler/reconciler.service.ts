@@ -15,11 +15,8 @@ import {
   type Snapshot,
 } from '../domain/cluster.js';
 import { checkPlan } from '../domain/reconcile/check-plan.js';
-import { reconcile } from '../domain/reconcile/reconcile.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';
 import { EVENT_LOG, type EventLog } from '../events/event-log.js';
-import { InventoryService } from '../inventory/inventory.service.js';
-import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { errorChain } from '../shared/errors.js';
 import { StoreError } from '../store/ports.js';
 import { ClusterState, planOps } from './cluster-state.js';
@@ -72,9 +69,7 @@ export class ReconcilerService
     @Inject(forwardRef(() => DISPATCHER)) private readonly dispatcher: Dispatcher,
     @Inject(ClusterState) private readonly state: ClusterState,
     @Inject(RoutePublisher) private readonly publisher: RoutePublisher,
-    @Inject(InventoryService) private readonly inventory: InventoryService,
     @Inject(EVENT_LOG) private readonly events: EventLog,
-    @Inject(ROUTER_PORT) private readonly router: RouterPort,
     @Inject(RECONCILER_SETTINGS) private readonly settings: ReconcilerSettings,
   ) {}
 
@@ -87,7 +82,7 @@ export class ReconcilerService
 
   onApplicationBootstrap(): void {
     this.loop = new ReconcileLoop(this.settings.clock, this.settings.intervalMs, () => this.tick());
-    this.router.onEvidence(() => this.wake());
+    this.publisher.onEvidence(() => this.wake());
     this.loop.start();
   }
 
@@ -150,27 +145,56 @@ export class ReconcilerService
 
   // ------------------------------------------------------------ the pass
 
-  /** One pass. Safe at any time, any number of times. Never throws for an operating error. */
+  /**
+   * One pass. Safe at any time, any number of times. Never throws: a fault in a decision must not take the data plane of
+   * the same process down with it. It is alarmed like a plan that breaks an invariant, and nothing is done.
+   */
   tick(): void {
-    const { clock, policy, random } = this.settings;
+    const { clock } = this.settings;
     const startMs = clock.monotonicMs();
-    const snapshot = this.snapshot();
-    const plan = reconcile(snapshot, policy, { nowMs: startMs, nowWallMs: clock.wallMs(), random });
-    const problem = this.refusalOf(snapshot, plan) ?? this.store(snapshot, plan);
-    if (problem === undefined) this.carryOut(plan);
-    else this.state.planDropped(plan);
-    const record: PassRecord = {
-      plan,
-      atWallMs: clock.wallMs(),
-      durationMs: clock.monotonicMs() - startMs,
-      ...problem,
-    };
+    let record: PassRecord;
+    try {
+      record = this.pass(startMs);
+    } catch (error) {
+      record = this.failedPass(error, startMs);
+    }
     this.last = record;
-    if (problem === undefined) {
+    if (record.refused === undefined && record.notStored === undefined) {
       this.lastSuccess = record;
       this.alarmed = '';
     }
     this.observer?.passEnded(record);
+  }
+
+  private pass(startMs: number): PassRecord {
+    const { clock, policy, random, decide } = this.settings;
+    const snapshot = this.snapshot();
+    const plan = decide(snapshot, policy, { nowMs: startMs, nowWallMs: clock.wallMs(), random });
+    const problem = this.refusalOf(snapshot, plan) ?? this.store(snapshot, plan);
+    if (problem === undefined) this.carryOut(plan);
+    else this.state.planDropped(plan);
+    return { plan, atWallMs: clock.wallMs(), durationMs: clock.monotonicMs() - startMs, ...problem };
+  }
+
+  private failedPass(error: unknown, startMs: number): PassRecord {
+    const { clock, logger } = this.settings;
+    const refused = { code: 'pass_failed', message: errorChain(error).join(': ') };
+    if (this.isNews(`failed ${refused.message}`)) {
+      logger.error({ err: error }, 'a reconcile pass failed; nothing is decided until one succeeds');
+      this.tellAlarm('PassFailed', refused);
+    }
+    const plan = this.last?.plan ?? emptyPlan(this.snapshot());
+    return { plan, atWallMs: clock.wallMs(), durationMs: clock.monotonicMs() - startMs, refused };
+  }
+
+  private tellAlarm(type: string, reason: Reason): void {
+    this.events.append({
+      type,
+      severity: 'error',
+      subject: { kind: 'server', id: 'reconciler' },
+      reason,
+      actor: 'reconciler',
+    });
   }
 
   /** A plan that breaks an invariant is a fault of ours: nothing of it is done, and everybody hears of it. */
@@ -187,24 +211,18 @@ export class ReconcilerService
         { plan: plan.number, violations },
         'a plan breaks an invariant and is not carried out',
       );
-      this.events.append({
-        type: 'PlanRefused',
-        severity: 'error',
-        subject: { kind: 'server', id: 'reconciler' },
-        reason: refused,
-        actor: 'reconciler',
-      });
+      this.tellAlarm('PlanRefused', refused);
     }
     return { refused };
   }
 
   /** Stores decisions and events in one transaction. On failure nothing may be done that the store does not know. */
   private store(snapshot: Snapshot, plan: Plan): Pick<PassRecord, 'notStored'> | undefined {
-    const ops = [...this.inventory.pendingOps(), ...planOps(plan, snapshot.backoffs)];
-    for (const event of planEvents(plan, snapshot.replicas)) this.events.append(event);
+    const ops = [...this.state.pendingOps(), ...planOps(plan, snapshot.backoffs)];
+    const events = planEvents(plan, snapshot.replicas);
     try {
-      this.events.commit(ops);
-      this.inventory.pendingStored();
+      this.events.commit(ops, events);
+      this.state.pendingStored();
       return undefined;
     } catch (error) {
       if (!(error instanceof StoreError)) throw error;
@@ -215,21 +233,17 @@ export class ReconcilerService
           'decisions cannot be stored',
         );
       }
-      // Without decisions only events were lost for now; what the plan says beyond them may go ahead.
-      return ops.length === 0 ? undefined : { notStored };
+      if (ops.length > 0) return { notStored };
+      // No decision was lost, only its story for now; what the plan says beyond decisions may go ahead.
+      for (const event of events) this.events.append(event);
+      return undefined;
     }
   }
 
   private carryOut(plan: Plan): void {
-    for (const action of plan.actions) {
-      if (action.kind !== 'setNodeLiveness') continue;
-      this.inventory.setLiveness(action.nodeId, action.liveness, action.reason.message);
-    }
+    this.state.noteLiveness(plan);
     this.publish(plan);
-    for (const action of plan.actions) {
-      if (action.kind !== 'abortInflight') continue;
-      this.router.abortInflight(action.replicaId, action.generation, 'shutting_down');
-    }
+    for (const action of plan.actions) if (action.kind === 'abortInflight') this.publisher.abort(action);
     const unsent = plan.actions.flatMap((action) => this.dispatch(plan.term, action) ?? []);
     this.state.planDone(plan, unsent);
     for (const action of plan.actions) this.observer?.actionDone(action);
@@ -279,4 +293,18 @@ export class ReconcilerService
     this.alarmed = alarm;
     return true;
   }
+}
+
+/** Stands in where no pass ever got as far as a plan. */
+function emptyPlan(snapshot: Snapshot): Plan {
+  return {
+    number: snapshot.planNumber,
+    term: snapshot.term,
+    actions: [],
+    notDone: [],
+    published: [],
+    explanations: [],
+    events: [],
+    memory: snapshot.memory,
+  };
 }

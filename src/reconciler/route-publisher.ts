@@ -1,7 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { CatalogService } from '../catalog/catalog.service.js';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
-import type { PublishedReplica } from '../domain/cluster.js';
+import type { Action, PublishedReplica } from '../domain/cluster.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { buildRoutingTable, type ModelProspect } from './routing-table.js';
 
@@ -26,6 +26,16 @@ export class RoutePublisher {
   /** What the router may use now. */
   replicas(): readonly PublishedReplica[] {
     return this.list;
+  }
+
+  /** Calls back when the data path saw something that the loop should look at. */
+  onEvidence(listener: () => void): void {
+    this.router.onEvidence(listener);
+  }
+
+  /** Ends what still runs on a generation whose grace is over. */
+  abort(action: Extract<Action, { kind: 'abortInflight' }>): void {
+    this.router.abortInflight(action.replicaId, action.generation, 'shutting_down');
   }
 
   publish(published: readonly PublishedReplica[], prospects: ReadonlyMap<string, ModelProspect>): void {

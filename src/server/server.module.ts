@@ -4,6 +4,7 @@ import { AgentGatewayModule } from '../agent-gateway/agent-gateway.module.js';
 import { EventsModule } from '../events/events.module.js';
 import { ControlMetrics } from '../metrics/control.metrics.js';
 import { controlPolicy } from '../reconciler/control-policy.js';
+import { reconcile } from '../domain/reconcile/reconcile.js';
 import { ReconcilerModule } from '../reconciler/reconciler.module.js';
 import { RouterModule } from '../router/router.module.js';
 import { StoreModule } from '../store/store.module.js';
@@ -44,6 +45,7 @@ export class ServerModule {
         random: parts.random,
         logger: parts.logger.child({ component: 'reconciler' }),
         policy: controlPolicy(parts.config.control),
+        decide: reconcile,
         intervalMs: parts.config.control.interval,
       },
     });
