@@ -111,7 +111,8 @@ describe('an agent that was killed', () => {
 
   beforeAll(() => {
     programs = AgentPrograms.compile();
-  });
+    // On a busy machine compiling takes longer than hooks are given.
+  }, 60_000);
   afterAll(() => programs.dispose());
   beforeEach(async () => {
     world = new AgentWorld();

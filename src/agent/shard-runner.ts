@@ -11,6 +11,7 @@ import type { Logger } from '../shared/logger.js';
 import {
   untilReady,
   whileReady,
+  type OnPhase,
   type WatchDeps,
   type WatchFailure,
   type WatchTarget,
@@ -20,9 +21,11 @@ import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js'
 import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.js';
 import { readVerdict } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
+import { gpuUsage } from './gpu/usage.js';
 import { LOG_TAIL_MAX_BYTES } from './limits.js';
 import { LoadProgress } from './load-progress.js';
 import { tailBytes } from './log-text.js';
+import { optional } from './optional.js';
 import type { ProcessTable } from './process-table.js';
 import { redactor, SECRET_NAME } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
@@ -39,7 +42,7 @@ import {
 } from './start-checks.js';
 import type { StoredEnd, StoredShard } from './state-file.js';
 import { SpawnError, type EngineProcess, type ProcessIdentity, type Supervisor } from './supervisor.js';
-import { pause } from './wait.js';
+import { aborted, pause } from './wait.js';
 
 export interface RunnerDeps extends WatchDeps {
   readonly clock: Clock;
@@ -250,8 +253,11 @@ export class ShardRunner {
     if (this.stopping.signal.aborted) return STOPPED;
     if (this.leaving.signal.aborted) return undefined;
     if (obstacle !== undefined) return obstacle;
+    // Once more, with what the last look at the GPUs showed.
+    const fresh = this.plan(driver, command);
+    if (isRefusal(fresh)) return fresh;
     try {
-      await this.spawn(launch);
+      await this.spawn(fresh);
     } catch (error) {
       if (error instanceof SpawnError)
         return { verdict: error.verdict, message: errorChain(error).join(': ') };
@@ -262,10 +268,16 @@ export class ShardRunner {
 
   private plan(driver: EngineDriver, command: StartShardCommand): Launch | Refusal {
     const { engines, launch, gpus } = this.deps;
-    const vendor = gpus.picture()?.gpus.find(({ uuid }) => uuid === this.spec.gpuUuids[0])?.vendor;
+    const { gpuUuids } = this.spec;
+    const picture = gpus.picture();
+    const devices = picture?.gpus.filter(({ uuid }) => gpuUuids.includes(uuid)) ?? [];
+    const indices = gpuUuids.flatMap((uuid) => picture?.indices.get(uuid) ?? []);
+    const totals = devices.flatMap(({ memoryTotalBytes }) => memoryTotalBytes ?? []);
     return planLaunch(driver, engines.settings(driver.kind), command, {
       ...launch,
-      ...optional('gpuVendor', vendor),
+      ...optional('gpuVendor', devices[0]?.vendor),
+      ...optional('gpuIndices', indices.length === gpuUuids.length ? indices : undefined),
+      ...optional('gpuMemoryTotalBytes', totals.length === 0 ? undefined : Math.min(...totals)),
     });
   }
 
@@ -353,10 +365,19 @@ export class ShardRunner {
   /** Settles only with a failure that we must end the engine for. */
   private async bringUpAndKeep(driver: EngineDriver, over: AbortSignal): Promise<Outcome> {
     const target = this.target(driver);
+    let failed: (failure: WatchFailure) => void = () => {};
+    const strayed = new Promise<Outcome>((resolve) => {
+      failed = (failure) => resolve({ kind: 'failed', failure });
+    });
     const onPhase = (phase: ShardPhase, text?: string): void => {
-      this.measure();
+      const stray = this.measure();
+      if (stray !== undefined) failed(stray);
       if (!over.aborted) this.setPhase(phase, text);
     };
+    return Promise.race([strayed, this.keepWatching(target, onPhase, over)]);
+  }
+
+  private async keepWatching(target: WatchTarget, onPhase: OnPhase, over: AbortSignal): Promise<Outcome> {
     while (!over.aborted) {
       try {
         const failure = this.ready ? undefined : await this.bringUp(target, onPhase, over);
@@ -373,7 +394,7 @@ export class ShardRunner {
 
   private async bringUp(
     target: WatchTarget,
-    onPhase: (phase: ShardPhase, text?: string) => void,
+    onPhase: OnPhase,
     over: AbortSignal,
   ): Promise<WatchFailure | undefined> {
     const { clock } = this.deps;
@@ -412,17 +433,18 @@ export class ShardRunner {
     };
   }
 
-  /** Keeps the largest memory seen on one of the shard's GPUs. */
-  private measure(): void {
+  /** Keeps the largest memory seen, and sees to it that no device of others is used. */
+  private measure(): WatchFailure | undefined {
     const picture = this.deps.gpus.picture();
-    const pid = this.process?.identity.pid;
-    if (picture === undefined || pid === undefined) return;
-    for (const uuid of this.spec.gpuUuids) {
-      const bytes = picture.processes
-        .filter((user) => user.uuid === uuid && this.deps.processes.read(user.pid)?.groupId === pid)
-        .reduce((sum, user) => sum + (user.memoryBytes ?? 0), 0);
-      if (bytes > (this.memoryPeakBytes ?? 0)) this.memoryPeakBytes = bytes;
-    }
+    const pid = this.leaderPid;
+    if (picture === undefined || pid === undefined) return undefined;
+    const { peakBytes, stray } = gpuUsage(pid, this.spec.gpuUuids, picture, this.deps.processes);
+    if (peakBytes > (this.memoryPeakBytes ?? 0)) this.memoryPeakBytes = peakBytes;
+    if (stray === undefined) return undefined;
+    return {
+      verdict: 'crashed',
+      message: `pid ${stray.pid} uses gpu ${stray.uuid}, which is not assigned to it`,
+    };
   }
 
   // ------------------------------------------------------------ ending
@@ -480,17 +502,4 @@ export function shardDirectory(shardsDir: string, shardId: string): string {
 
 function notOffered(spec: ShardSpec): Refusal {
   return { verdict: 'notAllowed', message: `engine ${spec.engine} is not offered by this agent's file` };
-}
-
-function aborted<T>(signal: AbortSignal, value: T): Promise<T> {
-  return new Promise((resolve) => {
-    const done = (): void => resolve(value);
-    if (signal.aborted) done();
-    else signal.addEventListener('abort', done, { once: true });
-  });
-}
-
-/** `{ key: value }`, or nothing when there is no value: optional fields are left out, never undefined. */
-function optional<K extends string, V>(key: K, value: V | undefined): { [P in K]?: V } {
-  return value === undefined ? {} : ({ [key]: value } as { [P in K]: V });
 }

@@ -24,3 +24,12 @@ export async function within<T>(clock: Clock, limitMs: number, promise: Promise<
     over.abort();
   }
 }
+
+/** Settles with `value` once the signal is aborted. */
+export function aborted<T>(signal: AbortSignal, value: T): Promise<T> {
+  return new Promise((resolve) => {
+    const done = (): void => resolve(value);
+    if (signal.aborted) done();
+    else signal.addEventListener('abort', done, { once: true });
+  });
+}

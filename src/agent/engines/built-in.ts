@@ -18,8 +18,8 @@ function entryArgs(kind: 'sim' | 'embedded', context: LaunchContext): string[] |
   if (entry === undefined) {
     return { verdict: 'binaryMissing', message: `the built-in engine ${kind} is not built` };
   }
-  const { start, bindHost } = context;
-  return [entry, '--host', bindHost, '--port', String(start.ports.http)];
+  const { start, bindHost, config } = context;
+  return [entry, ...config.baseArgs, '--host', bindHost, '--port', String(start.ports.http)];
 }
 
 function slots(context: LaunchContext): string[] {
@@ -32,22 +32,15 @@ export const simDriver: EngineDriver = {
   kind: 'sim',
   defaultBinary: process.execPath,
   needsSource: false,
+  devicesBy: 'uuid',
   freeArgs: false,
   headWaitsForPeers: false,
   args(context) {
     const head = entryArgs('sim', context);
     if (!Array.isArray(head)) return head;
-    const { start, config } = context;
+    const { start } = context;
     const names = [start.model, ...start.aliases].flatMap((name) => ['--model', name]);
-    return [
-      ...head,
-      ...names,
-      '--name',
-      start.shardId,
-      ...slots(context),
-      ...config.baseArgs,
-      ...start.profile.args,
-    ];
+    return [...head, ...names, '--name', start.shardId, ...slots(context), ...start.profile.args];
   },
   env: () => ({}),
   takesEnv: namesLike(/^[A-Z][A-Z0-9_]*$/),
@@ -60,13 +53,14 @@ export const simDriver: EngineDriver = {
 export const embeddedDriver: EngineDriver = {
   kind: 'embedded',
   defaultBinary: process.execPath,
-  needsSource: false,
+  needsSource: true,
+  devicesBy: 'uuid',
   freeArgs: false,
   headWaitsForPeers: false,
   args(context) {
     const head = entryArgs('embedded', context);
     if (!Array.isArray(head)) return head;
-    const { start, config, source } = context;
+    const { start, source } = context;
     if (start.shards > 1) return { verdict: 'badFlag', message: 'engine embedded runs on one node only' };
     if (source.kind === 'repository') {
       return {
@@ -76,7 +70,7 @@ export const embeddedDriver: EngineDriver = {
     }
     const file = source.kind === 'path' ? ['--model-file', source.path] : [];
     const names = [start.model, ...start.aliases].flatMap((name) => ['--model', name]);
-    return [...head, ...names, ...file, ...slots(context), ...config.baseArgs, ...start.profile.args];
+    return [...head, ...names, ...file, ...slots(context), ...start.profile.args];
   },
   env: () => ({}),
   takesEnv: namesLike(/^(?:LLAMA|GGML)_(?!ARG_).*/),

@@ -5,8 +5,14 @@ import { builtInEntry, embeddedDriver, simDriver } from './built-in.js';
 import { commandDriver } from './command.js';
 import type { EngineDriver } from './driver.js';
 import { resolveBinary } from './launch.js';
+import { llamacppDriver } from './llamacpp.js';
+import { sglangDriver } from './sglang.js';
+import { vllmDriver } from './vllm.js';
 
-const DRIVERS: Readonly<Partial<Record<EngineKind, EngineDriver>>> = {
+const DRIVERS: Readonly<Record<EngineKind, EngineDriver>> = {
+  vllm: vllmDriver,
+  sglang: sglangDriver,
+  llamacpp: llamacppDriver,
   command: commandDriver,
   sim: simDriver,
   embedded: embeddedDriver,
@@ -42,7 +48,6 @@ export class EngineCatalog {
 
   private unavailable(kind: EngineKind): string | undefined {
     const driver = DRIVERS[kind];
-    if (driver === undefined) return `this build has no driver for ${kind}`;
     if ((kind === 'sim' || kind === 'embedded') && builtInEntry(kind) === undefined)
       return 'the built-in engine is not built';
     const binary = this.config.engines[kind]?.binary ?? driver.defaultBinary;

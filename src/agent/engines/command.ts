@@ -11,6 +11,7 @@ import { LLAMACPP_METRICS, mergedMetrics, SGLANG_METRICS, VLLM_METRICS } from '.
 export const commandDriver: EngineDriver = {
   kind: 'command',
   needsSource: false,
+  devicesBy: 'uuid',
   freeArgs: true,
   headWaitsForPeers: false,
   args(context) {

@@ -26,6 +26,10 @@ export interface LaunchContext {
   readonly interfaceName?: string;
   /** Vendor of the shard's GPUs; undefined without any. */
   readonly gpuVendor?: GpuVendor;
+  /** Places of the shard's GPUs in PCI order; undefined when they cannot be told for sure. */
+  readonly gpuIndices?: readonly number[];
+  /** Memory of the smallest of the shard's GPUs, bytes. */
+  readonly gpuMemoryTotalBytes?: number;
 }
 
 /** How it is known that a rank is up. */
@@ -65,6 +69,8 @@ export interface EngineDriver {
   /** Another program for some ranks, given the resolved one. */
   binaryFor?(context: LaunchContext, binary: string): string;
   readonly needsSource: boolean;
+  /** Whether it takes devices by their UUID, or crashes on anything but numbers. */
+  readonly devicesBy: 'uuid' | 'index';
   /** True when values may stand anywhere in the arguments without a flag before them. */
   readonly freeArgs: boolean;
   readiness(rank: number): Readiness;

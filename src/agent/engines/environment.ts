@@ -113,15 +113,19 @@ function readSecret(name: string, path: string): string | Refusal {
   }
 }
 
-/** Devices are named by UUID: an index means another card as soon as one falls off the bus. */
+/**
+ * Devices are named by UUID: an index means another card as soon as one falls off the bus. `indices`, fresh ones, are for
+ * engines that crash on a UUID (`int('GPU-…')`); they are only right in PCI order, which is asked for as well.
+ */
 export function deviceEnvironment(
   vendor: GpuVendor | undefined,
   uuids: readonly string[],
+  indices?: readonly number[],
 ): Record<string, string> {
   const list = uuids.join(',');
   switch (vendor) {
     case 'nvidia':
-      return { CUDA_VISIBLE_DEVICES: list, CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
+      return { CUDA_VISIBLE_DEVICES: indices?.join(',') ?? list, CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
     case 'amd':
       return { ROCR_VISIBLE_DEVICES: list };
     case 'static':

@@ -34,6 +34,8 @@ export interface LaunchSettings {
   readonly bindHost: string;
   readonly interfaceName?: string;
   readonly gpuVendor?: GpuVendor;
+  readonly gpuMemoryTotalBytes?: number;
+  readonly gpuIndices?: readonly number[];
   /** The agent's own environment. */
   readonly ownEnv: NodeJS.ProcessEnv;
 }
@@ -52,8 +54,9 @@ export function planLaunch(
   if (argsProblem !== undefined) return argsProblem;
   const source = driver.needsSource || start.source !== undefined ? sourceOf(driver, start, settings) : none;
   if (isRefusal(source)) return source;
-  const binary = resolveBinary(own.binary ?? driver.defaultBinary, settings.ownEnv['PATH']);
-  if (binary === undefined) return binaryMissing(driver, own);
+  const name = own.binary ?? driver.defaultBinary;
+  const binary = resolveBinary(name, settings.ownEnv['PATH']);
+  if (binary === undefined) return binaryMissing(driver, name);
   const context: LaunchContext = {
     start,
     config: own,
@@ -61,13 +64,18 @@ export function planLaunch(
     bindHost: settings.bindHost,
     ...(settings.interfaceName === undefined ? {} : { interfaceName: settings.interfaceName }),
     ...(settings.gpuVendor === undefined ? {} : { gpuVendor: settings.gpuVendor }),
+    ...(settings.gpuMemoryTotalBytes === undefined
+      ? {}
+      : { gpuMemoryTotalBytes: settings.gpuMemoryTotalBytes }),
+    ...(settings.gpuIndices === undefined ? {} : { gpuIndices: settings.gpuIndices }),
   };
   const args = driver.args(context);
   if (isRefusal(args)) return args;
   const env = environmentOf(driver, context, settings);
   if (isRefusal(env)) return env;
-  const file = resolveBinary(driver.binaryFor?.(context, binary) ?? binary, settings.ownEnv['PATH']);
-  if (file === undefined) return binaryMissing(driver, own);
+  const program = driver.binaryFor?.(context, binary) ?? binary;
+  const file = resolveBinary(program, settings.ownEnv['PATH']);
+  if (file === undefined) return binaryMissing(driver, program);
   return { file, args, env: env.variables, secrets: env.secrets, source };
 }
 
@@ -95,7 +103,11 @@ function environmentOf(driver: EngineDriver, context: LaunchContext, settings: L
     ...context.config.env,
     ...profile.variables,
     ...(shards > 1 ? interconnectEnvironment(settings.interfaceName) : {}),
-    ...deviceEnvironment(gpuUuids.length === 0 ? undefined : context.gpuVendor, gpuUuids),
+    ...deviceEnvironment(
+      gpuUuids.length === 0 ? undefined : context.gpuVendor,
+      gpuUuids,
+      driver.devicesBy === 'index' ? context.gpuIndices : undefined,
+    ),
     ...driver.env(context),
   };
   const local = Object.entries(context.config.env)
@@ -176,8 +188,7 @@ function isExecutable(path: string): boolean {
   }
 }
 
-function binaryMissing(driver: EngineDriver, config: AgentEngineConfig): Refusal {
-  const name = config.binary ?? driver.defaultBinary;
+function binaryMissing(driver: EngineDriver, name: string | undefined): Refusal {
   return {
     verdict: 'binaryMissing',
     message:

@@ -3,7 +3,7 @@ import type { LoadStep } from './driver.js';
 
 type Phase = LoadStep['phase'];
 
-interface StepPattern {
+export interface StepPattern {
   readonly phase: Phase;
   readonly pattern: RegExp;
 }

@@ -31,6 +31,8 @@ export interface GpuObservation {
   readonly type: string;
   readonly vendor: GpuVendor;
   readonly busId?: string;
+  /** Place in PCI order, for engines that take nothing else; another one as soon as a device is lost. */
+  readonly index?: number;
   readonly memoryTotalBytes?: number;
   readonly memoryUsedBytes?: number;
   readonly linkedTo: readonly string[];

@@ -11,6 +11,7 @@ function picture(
 ): GpuPicture {
   return {
     beganMs: 0,
+    indices: new Map(),
     processes,
     gpus: gpus.map((gpu) => ({
       type: 'H100',
@@ -69,9 +70,9 @@ describe('lacksRoom', () => {
     expect(lacksRoom(whole, undefined, [])).toMatch(/gives no answer/);
     expect(lacksRoom(whole, picture([{ uuid: 'A' }]), [])).toBe('gpu B is not reported on this node');
     const { memoryUsedBytes: _used, ...unknown } = picture([{ uuid: 'A' }]).gpus[0] as GpuReport;
-    expect(lacksRoom({ gpuUuids: ['A'] }, { beganMs: 0, processes: [], gpus: [unknown] }, [])).toBe(
-      'gpu A: memory in use is unknown',
-    );
+    expect(
+      lacksRoom({ gpuUuids: ['A'] }, { beganMs: 0, indices: new Map(), processes: [], gpus: [unknown] }, []),
+    ).toBe('gpu A: memory in use is unknown');
   });
 });
 

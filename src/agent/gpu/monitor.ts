@@ -17,6 +17,8 @@ export interface GpuPicture {
   readonly gpus: readonly GpuReport[];
   /** All processes on the devices, ours included. */
   readonly processes: readonly GpuProcess[];
+  /** Places in PCI order by UUID; empty while a device is lost, for then nobody knows who counts it and who does not. */
+  readonly indices: ReadonlyMap<string, number>;
 }
 
 export interface GpuMonitorDeps {
@@ -73,7 +75,7 @@ export class GpuMonitor {
   /** The last good picture; undefined before the first. Without a driver the node simply has no GPUs. */
   picture(): GpuPicture | undefined {
     if (this.deps.driver === undefined)
-      return { beganMs: this.deps.clock.monotonicMs(), gpus: [], processes: [] };
+      return { beganMs: this.deps.clock.monotonicMs(), gpus: [], processes: [], indices: new Map() };
     return this.last;
   }
 
@@ -173,7 +175,7 @@ export class GpuMonitor {
         linkedTo: now?.linkedTo ?? [],
       };
     });
-    this.last = { beganMs, gpus, processes: probe.processes };
+    this.last = { beganMs, gpus, processes: probe.processes, indices: indicesOf(probe, gpus) };
     if (describe(this.memory) !== before) onChange();
   }
 
@@ -187,6 +189,14 @@ export class GpuMonitor {
     if (this.failingSinceMs === undefined) logger.warn({ reason: this.failure }, 'GPU probe fails');
     this.failingSinceMs ??= beganMs;
   }
+}
+
+function indicesOf(probe: GpuProbe, gpus: readonly GpuReport[]): ReadonlyMap<string, number> {
+  const lost = gpus.some(({ health }) => health.reason === 'not_reported' || health.reason === 'lost');
+  if (lost) return new Map();
+  return new Map(
+    probe.gpus.flatMap(({ uuid, index }) => (index === undefined ? [] : [[uuid, index] as const])),
+  );
 }
 
 /** What a person should know of a probe that went well. */

@@ -190,11 +190,13 @@ export class NvidiaDriver implements GpuDriver {
     const uuid = textValue(row['uuid']) ?? '';
     const details = this.details.get(uuid);
     const busId = textValue(row['pci.bus_id']);
+    const index = numberValue(row['index']);
     const whole: GpuObservation = {
       uuid,
       type: (textValue(row['name']) ?? 'unknown').replace(/^NVIDIA /, ''),
       vendor: 'nvidia',
       ...(busId === undefined ? {} : { busId }),
+      ...(index === undefined ? {} : { index }),
       ...memoryOf(mibValue(row['memory.total']), mibValue(row['memory.used'])),
       linkedTo: linkedTo(row, rows, links),
       signs: { ...signsOfRow(row), ...details?.signs },
@@ -205,7 +207,7 @@ export class NvidiaDriver implements GpuDriver {
       .filter((device) => device.parentUuid === uuid)
       .map((device) => {
         const memory = details?.migMemory.get(device.index);
-        const { memoryTotalBytes: _total, memoryUsedBytes: _used, ...rest } = whole;
+        const { memoryTotalBytes: _total, memoryUsedBytes: _used, index: _index, ...rest } = whole;
         return {
           ...rest,
           uuid: device.uuid,

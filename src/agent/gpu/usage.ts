@@ -1,0 +1,29 @@
+/** What one engine does with the node's GPUs, seen from outside. */
+import type { ProcessTable } from '../process-table.js';
+import type { GpuPicture } from './monitor.js';
+
+export interface GpuUsage {
+  /** Largest memory of the engine on one of its devices, bytes; 0 while none is seen. */
+  readonly peakBytes: number;
+  /** A process of it on a device that is not its own: it would eat another shard's memory. */
+  readonly stray?: { readonly pid: number; readonly uuid: string };
+}
+
+export function gpuUsage(
+  leaderPid: number,
+  gpuUuids: readonly string[],
+  picture: GpuPicture,
+  processes: Pick<ProcessTable, 'read'>,
+): GpuUsage {
+  const ours = picture.processes.filter((user) => processes.read(user.pid)?.groupId === leaderPid);
+  const perGpu = gpuUuids.map((uuid) =>
+    ours.filter((user) => user.uuid === uuid).reduce((sum, user) => sum + (user.memoryBytes ?? 0), 0),
+  );
+  // Processes of a slice are listed under the whole device.
+  const sliced = gpuUuids.some((uuid) => uuid.startsWith('MIG-'));
+  const stray = sliced ? undefined : ours.find((user) => !gpuUuids.includes(user.uuid));
+  return {
+    peakBytes: Math.max(0, ...perGpu),
+    ...(stray === undefined ? {} : { stray: { pid: stray.pid, uuid: stray.uuid } }),
+  };
+}
