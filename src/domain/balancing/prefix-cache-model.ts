@@ -22,7 +22,7 @@ const MIN_EVIDENCE_TOKENS = 64;
 /** Weight of one observation. */
 const CONFIDENCE_STEP = 0.05;
 const WINDOW_STEP = 0.2;
-const WINDOW_GROWTH = 1.05;
+const WINDOW_GROWTH = 1.03;
 
 /** What was expected of an endpoint's cache when a request was sent to it; kept to compare with what came. */
 export interface ReusePrediction {
@@ -167,12 +167,14 @@ export class PrefixCacheModel {
         knownAge = age;
       }
     }
-    const fresh = chain.bytes - bytesOfBlocks(Math.max(known, cached));
-    this.advance(fresh);
+    const cachedBytes = bytesOfBlocks(cached);
+    const fresh = chain.bytes - cachedBytes;
+    // Using old text again pushes back what is younger, as new text does; using young text pushes back nothing.
+    this.advance(fresh + cachedBytes * Math.min(1, predictedAge / this.windowUnits));
     this.intake = this.recentIntake(fleetIntakeBytes) + fresh;
     this.intakeAt = fleetIntakeBytes;
     return {
-      predictedBytes: bytesOfBlocks(cached),
+      predictedBytes: cachedBytes,
       knownBytes: bytesOfBlocks(Math.max(known, cached)),
       promptBytes: chain.bytes,
       confidence: this.trust,
@@ -188,7 +190,10 @@ export class PrefixCacheModel {
   learn(prediction: ReusePrediction, usage: DeliveredUsage): void {
     if (!(usage.promptTokens > 0) || !(prediction.promptBytes > 0)) return;
     const tokensPerByte = usage.promptTokens / prediction.promptBytes;
-    this.advance(usage.completionTokens / tokensPerByte);
+    // What was taken for cached and had to be computed after all was taken in as well, so far as it did not count yet.
+    const missedBytes = Math.max(0, prediction.predictedBytes - usage.cachedTokens / tokensPerByte);
+    const counted = Math.min(1, prediction.predictedAgeBytes / CLOCK_UNIT_BYTES / this.windowUnits);
+    this.advance(missedBytes * (1 - counted) + usage.completionTokens / tokensPerByte);
     const predicted = prediction.predictedBytes * tokensPerByte;
     const known = prediction.knownBytes * tokensPerByte;
     const predictedAge = prediction.predictedAgeBytes / CLOCK_UNIT_BYTES;
@@ -203,7 +208,9 @@ export class PrefixCacheModel {
     // Young text that is missing speaks against caching as such; old text that is missing, against its size.
     if (young) this.trust += (share - this.trust) * CONFIDENCE_STEP;
     else if (share < 0.5) this.moveWindow(Math.min(this.windowUnits, predictedAge));
-    else if (share > 0.8) this.windowUnits = clampWindow(this.windowUnits * WINDOW_GROWTH);
+    else if (share > 0.8 && predictedAge > this.windowUnits * 0.7) {
+      this.windowUnits = clampWindow(this.windowUnits * WINDOW_GROWTH);
+    }
   }
 
   private moveWindow(towards: number): void {

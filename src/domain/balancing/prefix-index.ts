@@ -75,7 +75,7 @@ export class PrefixIndex {
   /** The prompt goes to `owner`; what was expected to be cached there, for `learn`. */
   record(owner: CacheOwner, chain: PromptChain): ReusePrediction {
     const prediction = this.modelOf(owner).record(chain, this.intakeBytes);
-    this.intakeBytes += prediction.promptBytes - prediction.knownBytes;
+    this.intakeBytes += prediction.promptBytes - prediction.predictedBytes;
     return prediction;
   }
 

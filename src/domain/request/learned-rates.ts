@@ -9,6 +9,9 @@ const PRIOR_SAMPLE_TOKENS = 4_000;
 const MAX_DEVIATION = 50;
 /** Share of the past kept per observation; about the last hundred count. */
 const KEEP = 0.99;
+/** Samples beyond these are no measurements: a prompt of millions of tokens, an answer after a day. */
+const MAX_SAMPLE_TOKENS = 10_000_000;
+const MAX_SAMPLE_SECONDS = 86_400;
 /** A first token this many times later than expected is counted as this late: one stalled request is no new speed. */
 const MAX_SURPRISE = 4;
 
@@ -44,7 +47,8 @@ export class LearnedRates {
    * @param tokensAhead uncached prompt tokens the engine had to compute before it: backlog at pick time plus its own
    */
   firstToken(tokensAhead: number, ttftSeconds: number): void {
-    if (!(tokensAhead >= 0) || !(ttftSeconds > 0)) return;
+    if (!(tokensAhead >= 0 && tokensAhead <= MAX_SAMPLE_TOKENS)) return;
+    if (!(ttftSeconds > 0 && ttftSeconds <= MAX_SAMPLE_SECONDS)) return;
     const expected = this.overheadSeconds + tokensAhead / this.prefillTokensPerSecond;
     this.observed += 1;
     for (const sum of ['sumWeight', 'sumX', 'sumY', 'sumXX', 'sumXY'] as const) this[sum] *= KEEP;
@@ -54,11 +58,12 @@ export class LearnedRates {
 
   /** An answer ended: `tokens` after the first one took `seconds`. */
   decoded(tokens: number, seconds: number): void {
-    if (!(tokens > 0) || !(seconds > 0)) return;
+    if (!(tokens > 0 && tokens <= MAX_SAMPLE_TOKENS)) return;
+    if (!(seconds > 0 && seconds <= MAX_SAMPLE_SECONDS)) return;
     // Answers of a few tokens say little about the pace.
     const weight = (1 - KEEP) * Math.min(1, tokens / 50) * 2;
-    const learned = this.secondsPerOutputToken + (seconds / tokens - this.secondsPerOutputToken) * weight;
-    this.secondsPerOutputToken = nearPrior(learned, PRIOR_SECONDS_PER_OUTPUT_TOKEN);
+    const seen = nearPrior(seconds / tokens, PRIOR_SECONDS_PER_OUTPUT_TOKEN);
+    this.secondsPerOutputToken += (seen - this.secondsPerOutputToken) * weight;
   }
 
   private add(x: number, y: number, weight: number): void {
