@@ -63,19 +63,31 @@ export class AccessLog {
 
   private render(record: AccessRecord): string {
     const time = new Date(this.clock.wallMs()).toISOString();
-    const { durationMs, queueMs, firstTokenMs, ...rest } = record;
-    return `${JSON.stringify({
-      level: 'info',
-      time,
-      component: 'access',
-      ...rest,
-      durationMs: rounded(durationMs),
-      queueMs: rounded(queueMs),
-      firstTokenMs: rounded(firstTokenMs),
-      msg: 'request',
-    })}\n`;
+    let line = `{"level":"info","time":"${time}","component":"access","requestId":${quoted(record.requestId)}`;
+    line += `,"method":${quoted(record.method)},"route":${quoted(record.route)}`;
+    line += text('model', record.model);
+    line += `,"status":${record.status},"outcome":${quoted(record.outcome)}`;
+    line += number('durationMs', record.durationMs) + number('queueMs', record.queueMs);
+    line += number('firstTokenMs', record.firstTokenMs);
+    if (record.stream !== undefined) line += `,"stream":${record.stream}`;
+    line += text('endpoint', record.endpoint) + number('attempts', record.attempts);
+    line += number('promptTokens', record.promptTokens) + number('completionTokens', record.completionTokens);
+    line += number('cachedTokens', record.cachedTokens);
+    line += number('bytesIn', record.bytesIn) + number('bytesOut', record.bytesOut);
+    line += text('key', record.key) + text('profile', record.profile);
+    line += text('clientRetries', record.clientRetries) + text('detail', record.detail);
+    return `${line},"msg":"request"}\n`;
   }
 }
 
-const rounded = (ms: number | undefined): number | undefined =>
-  ms === undefined ? undefined : Math.round(ms * 10) / 10;
+const text = (name: string, value: string | undefined): string =>
+  value === undefined ? '' : `,"${name}":${quoted(value)}`;
+
+const number = (name: string, value: number | undefined): string =>
+  value === undefined ? '' : `,"${name}":${Math.round(value * 10) / 10}`;
+
+/** Nearly nothing that is logged needs escapes; what does takes the long way. */
+function quoted(value: string): string {
+  // oxlint-disable-next-line no-control-regex
+  return /["\\\0-\x1f\x7f-\x9f\u2028\u2029]/.test(value) ? JSON.stringify(value) : `"${value}"`;
+}

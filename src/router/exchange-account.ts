@@ -8,7 +8,7 @@ import type { Usage } from './bytes/usage.js';
 import type { ClientAnswer } from './client-answer.js';
 import type { Authoriser, Principal } from './authoriser.js';
 import type { EndpointTable } from './endpoint-table.js';
-import type { ExplainRing, RequestExplanation } from './explain-ring.js';
+import type { ExplainRing, RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
 import type { RequestHead } from './request-head.js';
 import type { RouterMetrics } from './router.metrics.js';
@@ -40,7 +40,7 @@ export interface ExchangeFacts {
   readonly route: EngineRoute;
   readonly principal: Principal;
   readonly arrivedMs: number;
-  readonly explanation: RequestExplanation;
+  readonly trace: RequestTrace;
   model?: ModelState;
   profile?: RoutingProfile;
   winner?: Attempt;
@@ -61,14 +61,14 @@ export interface ExchangeFacts {
   detail?: string;
 }
 
-/** Metrics, explanation and log line of a request that is over. */
+/** Metrics, trace and log line of a request that is over. */
 export function concludeExchange(
   core: RouterCore,
   facts: ExchangeFacts,
   outcome: ApiErrorCode | 'ok' | 'engine_error',
   nowMs: number,
 ): void {
-  const { head, route, model, explanation } = facts;
+  const { head, route, model, trace } = facts;
   const shown = outcome === 'ok' && facts.engineError === true ? 'engine_error' : outcome;
   const status = finalStatus(facts, outcome);
   const durationMs = nowMs - facts.arrivedMs;
@@ -82,10 +82,9 @@ export function concludeExchange(
   }
   if (facts.winner !== undefined && model !== undefined) countTokens(core, facts, model, nowMs);
   if (facts.winner !== undefined) series.attempts.add(shown === 'engine_error' ? 'engine_error' : 'ok');
-  explanation.status = status;
-  explanation.endedMs = durationMs;
-  if (facts.allTried === true) explanation.allTried = true;
-  core.explain.add(explanation);
+  trace.status = status;
+  trace.endedMs = durationMs;
+  if (facts.allTried === true) trace.allTried = true;
   core.accessLog.write({
     requestId: head.requestId,
     method: head.method,
@@ -96,8 +95,8 @@ export function concludeExchange(
     durationMs,
     queueMs: facts.queueMs,
     firstTokenMs: facts.firstTokenMs,
-    stream: explanation.stream,
-    endpoint: facts.winner?.endpoint.id ?? explanation.attempts.at(-1)?.endpoint,
+    stream: trace.stream,
+    endpoint: facts.winner?.endpoint.id ?? trace.attempts.at(-1)?.endpoint,
     attempts: facts.attempts,
     promptTokens: facts.usage?.promptTokens,
     completionTokens: facts.usage?.completionTokens,
@@ -113,14 +112,14 @@ export function concludeExchange(
 
 /** Tokens of an answer: for the metrics, and for what is learned from them about model and endpoint. */
 function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, nowMs: number): void {
-  const { usage, winner, explanation } = facts;
+  const { usage, winner, trace } = facts;
   const { series } = model;
   if (usage === undefined) {
     if (facts.route.reportsUsage) series.usageMissing += 1;
     return;
   }
   const { promptTokens, completionTokens, cachedTokens } = usage;
-  explanation.usage = usage;
+  trace.usage = usage;
   series.promptTokens += promptTokens ?? 0;
   series.completionTokens += completionTokens ?? 0;
   series.cachedTokens += cachedTokens ?? 0;

@@ -12,7 +12,7 @@ import type { GatewayError } from './dialects.js';
 import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
-import type { RequestExplanation } from './explain-ring.js';
+import { RequestTrace } from './explain-ring.js';
 import { errorOfBreak, errorOfFailure, REFUSAL_WORDS, shown } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';
@@ -47,7 +47,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private readonly watch: DeadlineWatch;
   private readonly answer: ClientAnswer;
   private readonly facts: ExchangeFacts;
-  private readonly explanation: RequestExplanation;
+  private readonly trace: RequestTrace;
 
   private pieces: Buffer[] = [];
   private bodyBytes = 0;
@@ -81,16 +81,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.lastBodyMs = this.arrivedMs;
     this.watch = new DeadlineWatch(core.clock, (now) => this.look(now));
     this.answer = new ClientAnswer(front, route.dialect, common);
-    this.explanation = {
-      requestId: head.requestId,
-      receivedWallMs: core.clock.wallMs(),
-      route: route.path,
-      phases: [],
-      choices: [],
-      attempts: [],
-    };
-    const { answer, arrivedMs, explanation } = this;
-    this.facts = { head, route, principal, arrivedMs, explanation, answer };
+    this.trace = new RequestTrace(head.requestId, core.clock.wallMs(), route.path);
+    core.explain.add(this.trace);
+    const { answer, arrivedMs, trace } = this;
+    this.facts = { head, route, principal, arrivedMs, trace, answer };
     core.exchanges.add(this);
   }
 
@@ -115,7 +109,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     const bytes = this.pieces.length === 1 ? (this.pieces[0] as Buffer) : Buffer.concat(this.pieces);
     this.pieces = [];
     this.facts.bytesIn = bytes.length;
-    this.explanation.bodyBytes = bytes.length;
+    this.trace.bodyBytes = bytes.length;
     const reading = readJsonBody(bytes, this.route);
     if (reading.ok) this.resolve(reading.body);
     else this.fail(reading.error);
@@ -128,14 +122,14 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
 
   private resolve(body: ReadBody): void {
     const model = this.core.table.find(body.model);
-    this.explanation.stream = body.stream;
+    this.trace.stream = body.stream;
     if (model === undefined) {
       const message = `the model \`${shown(body.model)}\` does not exist`;
       return this.fail({ code: 'model_not_found', message, param: 'model' });
     }
     this.facts.model = model;
-    this.explanation.model = model.name;
-    if (body.model !== model.name) this.explanation.alias = body.model;
+    this.trace.model = model.name;
+    if (body.model !== model.name) this.trace.alias = body.model;
     if (!this.principal.mayUse(model.name)) {
       const message = `this key may not use the model \`${shown(body.model)}\``;
       return this.fail({ code: 'model_not_allowed', message, param: 'model' });
@@ -150,8 +144,8 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     const promptTokens = estimatePromptTokens(body.promptBytes);
     const outputTokens = Math.min(body.maxTokens ?? NEVER, model.meanOutputTokens);
     this.facts.profile = profile;
-    this.explanation.routingProfile = profile.name;
-    this.explanation.estimatedPromptTokens = promptTokens;
+    this.trace.routingProfile = profile.name;
+    this.trace.estimatedPromptTokens = promptTokens;
     const grant = core.authoriser.grant(this.principal, model.name, promptTokens + outputTokens);
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
     this.grant = grant;
@@ -159,7 +153,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.budget = profile.retryBudget.begin();
     profile.hedgeBudget.earn();
     this.request = { head, route, body, model, profile, arrivedMs, promptTokens, outputTokens };
-    this.tries = new Tries(core, this, this.request, this.explanation, this.budget);
+    this.tries = new Tries(core, this, this.request, this.trace, this.budget);
     const { queueMs, totalMs } = profile.deadlines;
     const now = core.clock.monotonicMs();
     if (queueMs > 0) this.queueDeadlineMs = now + queueMs;
@@ -333,7 +327,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   }
 
   private explainHeaders(attempt: Attempt): string[] {
-    const policy = this.explanation.choices.at(-1)?.policy ?? '';
+    const policy = this.trace.choices.at(-1)?.policy ?? '';
     const sends = String(this.tries?.sends ?? 0);
     return ['x-llmgw-endpoint', attempt.endpoint.id, 'x-llmgw-policy', policy, 'x-llmgw-attempts', sends];
   }
@@ -576,7 +570,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private enter(phase: Phase, now: number): void {
     if (this.phase === phase) return;
     this.phase = phase;
-    this.explanation.phases.push({ phase, atMs: now - this.arrivedMs });
+    this.trace.phases.push(phase, now - this.arrivedMs);
   }
 
   /** Exactly once: from here on the client has nothing more to expect. */
@@ -589,7 +583,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.pieces = [];
     this.budget?.end();
     this.facts.lastTokenMs = this.lastTokenMs;
-    if (outcome !== 'ok' && outcome !== 'engine_error') this.explanation.error = outcome;
+    if (outcome !== 'ok' && outcome !== 'engine_error') this.trace.error = outcome;
     this.facts.attempts = this.tries?.sends;
     this.account();
     concludeExchange(this.core, this.facts, outcome, now);

@@ -1,4 +1,10 @@
-import type { CandidateVerdict, ChosenBecause, NotChosenBecause } from '../domain/balancing/candidate.js';
+import type {
+  Candidate,
+  CandidateVerdict,
+  Choice,
+  ChosenBecause,
+  NotChosenBecause,
+} from '../domain/balancing/candidate.js';
 import type { Usage } from './bytes/usage.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 
@@ -38,50 +44,121 @@ export interface ExplainedAttempt {
   nextBecause?: string;
 }
 
-/** Everything the router knows about one request. */
+/** Everything the router knows about one request; what it does not know (yet) is absent. */
 export interface RequestExplanation {
   readonly requestId: string;
   readonly receivedWallMs: number;
   readonly route: string;
-  model?: string;
+  readonly model?: string;
   /** The name the client used, when it is an alias. */
-  alias?: string;
-  routingProfile?: string;
-  stream?: boolean;
-  bodyBytes?: number;
-  estimatedPromptTokens?: number;
+  readonly alias?: string;
+  readonly routingProfile?: string;
+  readonly stream?: boolean;
+  readonly bodyBytes?: number;
+  readonly estimatedPromptTokens?: number;
   /** Phases reached, in order, with the time of each. */
-  readonly phases: { readonly phase: string; readonly atMs: number }[];
-  readonly choices: ExplainedChoice[];
-  readonly attempts: ExplainedAttempt[];
-  status?: number;
+  readonly phases: readonly { readonly phase: string; readonly atMs: number }[];
+  readonly choices: readonly ExplainedChoice[];
+  readonly attempts: readonly ExplainedAttempt[];
+  readonly status?: number;
   /** Code of the gateway's own error or, after commit, of what broke the answer. */
-  error?: ApiErrorCode;
+  readonly error?: ApiErrorCode;
   /** `x-should-retry: false` was sent: every replica that might have answered was tried. */
-  allTried?: boolean;
-  usage?: Usage;
-  endedMs?: number;
+  readonly allTried?: boolean;
+  readonly usage?: Usage;
+  readonly endedMs?: number;
+}
+
+/**
+ * What a request leaves behind while it runs, kept as it falls: a request costs a handful of objects here, and only
+ * one that is asked about is put into words.
+ */
+export class RequestTrace {
+  /** Name, time, name, time … in ms after arrival. */
+  readonly phases: (string | number)[] = [];
+  readonly choices: Choice<{ readonly id: string } & Candidate>[] = [];
+  readonly choiceAtMs: number[] = [];
+  readonly attempts: ExplainedAttempt[] = [];
+  model: string | undefined;
+  alias: string | undefined;
+  routingProfile: string | undefined;
+  stream: boolean | undefined;
+  bodyBytes: number | undefined;
+  estimatedPromptTokens: number | undefined;
+  status: number | undefined;
+  error: ApiErrorCode | undefined;
+  allTried = false;
+  usage: Usage | undefined;
+  endedMs: number | undefined;
+
+  constructor(
+    readonly requestId: string,
+    readonly receivedWallMs: number,
+    readonly route: string,
+  ) {}
+
+  explanation(): RequestExplanation {
+    const { requestId, receivedWallMs, route, attempts } = this;
+    const { model, alias, routingProfile, stream, bodyBytes, estimatedPromptTokens } = this;
+    const { status, error, usage, endedMs } = this;
+    const phases = Array.from({ length: this.phases.length / 2 }, (_, i) => ({
+      phase: String(this.phases[2 * i]),
+      atMs: Number(this.phases[2 * i + 1]),
+    }));
+    return {
+      requestId,
+      receivedWallMs,
+      route,
+      ...(model === undefined ? {} : { model }),
+      ...(alias === undefined ? {} : { alias }),
+      ...(routingProfile === undefined ? {} : { routingProfile }),
+      ...(stream === undefined ? {} : { stream }),
+      ...(bodyBytes === undefined ? {} : { bodyBytes }),
+      ...(estimatedPromptTokens === undefined ? {} : { estimatedPromptTokens }),
+      phases,
+      choices: this.choices.map((choice, i) => explainedChoice(choice, this.choiceAtMs[i] ?? 0)),
+      attempts,
+      ...(status === undefined ? {} : { status }),
+      ...(error === undefined ? {} : { error }),
+      ...(this.allTried ? { allTried: true } : {}),
+      ...(usage === undefined ? {} : { usage }),
+      ...(endedMs === undefined ? {} : { endedMs }),
+    };
+  }
+}
+
+function explainedChoice(choice: Choice<{ readonly id: string } & Candidate>, atMs: number): ExplainedChoice {
+  const common = {
+    atMs,
+    policy: choice.policy,
+    chosen: choice.endpoint?.id,
+    because: choice.because,
+    candidates: choice.candidates ?? [],
+  };
+  if (choice.endpoint === undefined) return common;
+  const { predictedCachedTokens, costSeconds } = choice;
+  return { ...common, predictedCachedTokens, costSeconds };
 }
 
 /** The last requests, by id; bounded. A repeated id shows its newest request. */
 export class ExplainRing {
-  private readonly slots: (RequestExplanation | undefined)[];
-  private readonly byId = new Map<string, RequestExplanation>();
+  private readonly slots: (RequestTrace | undefined)[];
+  private readonly byId = new Map<string, RequestTrace>();
   private at = 0;
 
   constructor(size = EXPLAIN_RING_MAX) {
-    this.slots = Array.from<RequestExplanation | undefined>({ length: size });
+    this.slots = Array.from<RequestTrace | undefined>({ length: size });
   }
 
-  add(explanation: RequestExplanation): void {
+  add(trace: RequestTrace): void {
     const old = this.slots[this.at];
     if (old !== undefined && this.byId.get(old.requestId) === old) this.byId.delete(old.requestId);
-    this.slots[this.at] = explanation;
+    this.slots[this.at] = trace;
     this.at = (this.at + 1) % this.slots.length;
-    this.byId.set(explanation.requestId, explanation);
+    this.byId.set(trace.requestId, trace);
   }
 
   get(requestId: string): RequestExplanation | undefined {
-    return this.byId.get(requestId);
+    return this.byId.get(requestId)?.explanation();
   }
 }

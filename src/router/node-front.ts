@@ -76,28 +76,16 @@ export class NodeFront implements Front {
 
   give(runs: ByteRuns): boolean {
     if (this.dead) return true;
-    if (this.headSent) return this.write(this.framed(runs, false));
-    const { socket } = this.response;
-    // Head and first bytes in one packet: clients measure the first token by it.
-    socket?.cork();
-    this.sendHead();
-    const accepted = this.write(this.framed(runs, false));
-    socket?.uncork();
-    return accepted;
+    return this.write(this.framed(runs, false));
   }
 
   finish(runs: ByteRuns): void {
     if (this.dead) return;
-    this.ended = true;
-    if (!this.headSent) this.sendHead();
     const last = this.framed(runs, true);
-    if (!this.mustLinger) {
-      this.endWith(last);
-    } else {
-      this.response.write(last);
-      this.keepPending(last);
-      this.linger();
-    }
+    this.write(last);
+    this.ended = true;
+    if (this.mustLinger) this.linger();
+    else this.response.end();
   }
 
   cut(): void {
@@ -118,14 +106,24 @@ export class NodeFront implements Front {
     return this.gone || this.ended;
   }
 
-  private sendHead(): void {
+  /** The head as node composes it, to leave in one write with the first bytes: clients measure the first token by it. */
+  private takeHead(): string {
     this.headSent = true;
-    const { response } = this;
+    const response = this.response as FrontResponse & ComposedHead;
     const headers = [...this.headers];
-    if (this.status !== 204 && this.status !== 304) this.pushFraming(headers);
+    if (!isBodilessStatus(this.status)) this.pushFraming(headers);
     if (this.untilClose || this.environment.closing || this.mustLinger) headers.push('connection', 'close');
     response.writeHead(this.status, headers);
     response.chunkedEncoding = false;
+    const composed = response._header;
+    // Where no body may follow node leaves out what is written, so the head must be its own to send.
+    if (composed === null || this.bodiless) return '';
+    response._headerSent = true;
+    return composed;
+  }
+
+  private get bodiless(): boolean {
+    return isBodilessStatus(this.status) || this.request.method === 'HEAD';
   }
 
   private pushFraming(headers: string[]): void {
@@ -139,46 +137,28 @@ export class NodeFront implements Front {
     }
   }
 
-  /** One buffer with everything that goes on the wire: chunk size, payload and, at the end, the last chunk. */
+  /** One buffer with everything that goes on the wire: head, chunk size, payload and, at the end, the last chunk. */
   private framed(runs: ByteRuns, last: boolean): Buffer {
+    const head = this.headSent ? '' : this.takeHead();
     const { length } = runs;
-    if (!this.chunked) {
-      const plain = this.environment.arena.take(length);
-      runs.copyTo(plain, 0);
-      return plain;
-    }
-    const size = length === 0 ? '' : `${length.toString(16)}\r\n`;
-    const tail = length === 0 ? 0 : 2;
-    const total = size.length + length + tail + (last ? LAST_CHUNK.length : 0);
-    const framed = this.environment.arena.take(total);
-    let at = framed.write(size, 0, 'latin1');
-    if (length > 0) {
-      at = runs.copyTo(framed, at);
-      framed[at++] = CR;
-      framed[at++] = LF;
-    }
-    if (last) framed.write(LAST_CHUNK, at, 'latin1');
+    const size = this.chunked && length > 0 ? `${length.toString(16)}\r\n` : '';
+    const end = this.chunked ? (length > 0 ? CRLF : '') + (last ? LAST_CHUNK : '') : '';
+    const framed = this.environment.arena.take(head.length + size.length + length + end.length);
+    let at = head === '' ? 0 : framed.write(head, 0, 'latin1');
+    if (size !== '') at += framed.write(size, at, 'latin1');
+    at = runs.copyTo(framed, at);
+    if (end !== '') framed.write(end, at, 'latin1');
     return framed;
   }
 
   private write(buffer: Buffer): boolean {
     if (buffer.length === 0) return true;
-    const accepted = this.response.write(buffer);
-    this.keepPending(buffer);
+    const { response } = this;
+    const accepted = response.write(buffer);
+    const pending = response.writableLength !== 0;
+    if (pending) this.environment.arena.keep(buffer.length);
     // node says "full" for any write above its mark, even when the kernel took it all at once.
-    return accepted || this.response.writableLength === 0;
-  }
-
-  private keepPending(buffer: Buffer): void {
-    const { socket } = this.response;
-    const corked = socket !== null && socket.writableCorked > 0;
-    if (corked || this.response.writableLength !== 0) this.environment.arena.keep(buffer.length);
-  }
-
-  private endWith(last: Buffer): void {
-    if (last.length > 0) this.response.end(last);
-    else this.response.end();
-    this.keepPending(last);
+    return accepted || !pending;
   }
 
   /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
@@ -227,8 +207,15 @@ export class NodeFront implements Front {
   }
 }
 
-const CR = 13;
-const LF = 10;
+/** What node keeps of a head it has composed. Long-standing, though not in its types. */
+interface ComposedHead {
+  _header: string | null;
+  _headerSent: boolean;
+}
+
+const isBodilessStatus = (status: number): boolean => status === 204 || status === 304;
+
+const CRLF = '\r\n';
 const LAST_CHUNK = '0\r\n\r\n';
 
 function onResponseClose(this: ServerResponse): void {

@@ -13,7 +13,7 @@ import type { BudgetPass } from '../domain/request/retry-budget.js';
 import { Attempt, type AttemptOwner } from './attempt.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
-import type { ExplainedAttempt, RequestExplanation } from './explain-ring.js';
+import type { ExplainedAttempt, RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
@@ -58,7 +58,7 @@ export class Tries {
     private readonly core: RouterCore,
     private readonly owner: AttemptOwner,
     private readonly request: RoutedRequest,
-    private readonly explanation: RequestExplanation,
+    private readonly trace: RequestTrace,
     private readonly budget: BudgetPass,
   ) {
     this.longAnswerFactor = longAnswerFactor(request);
@@ -80,16 +80,8 @@ export class Tries {
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);
     this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
-    this.explanation.choices.push({
-      atMs: nowMs - this.request.arrivedMs,
-      policy: choice.policy,
-      chosen: choice.endpoint?.id,
-      because: choice.because,
-      candidates: choice.candidates ?? [],
-      ...(choice.endpoint === undefined
-        ? {}
-        : { predictedCachedTokens: choice.predictedCachedTokens, costSeconds: choice.costSeconds }),
-    });
+    this.trace.choices.push(choice);
+    this.trace.choiceAtMs.push(nowMs - this.request.arrivedMs);
     return choice;
   }
 
@@ -125,7 +117,7 @@ export class Tries {
     const { id, generation } = endpoint;
     const startedMs = nowMs - arrivedMs;
     const record: ExplainedAttempt = { number: this.sends, endpoint: id, generation, kind, startedMs };
-    this.explanation.attempts.push(record);
+    this.trace.attempts.push(record);
     const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
     const attempt = new Attempt(this.owner, endpoint, lease, trial, tokensAhead, record);

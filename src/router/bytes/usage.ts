@@ -96,6 +96,8 @@ export class UsageTail {
 
   /** Usage of the answer that passed, undefined if there is none or it is not in the kept end. */
   read(): Usage | undefined {
+    // Parsing an answer that has no such word anywhere would be for nothing.
+    if (this.#tail.lastIndexOf('"usage"', this.#length, 'latin1') < 0) return undefined;
     const text = this.#tail.toString('utf8', 0, this.#length);
     if (this.#whole) return usageOf(parsed(text));
     return lastUsageIn(text);
