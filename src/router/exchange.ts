@@ -16,7 +16,7 @@ import { RequestTrace } from './explain-ring.js';
 import { errorOfBreak, errorOfFailure, REFUSAL_WORDS, shown } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';
-import { readJsonBody, type ReadBody } from './request-body.js';
+import { readBody, type ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
 import type { EngineRoute } from './routes.js';
 import { Tries, type RoutedRequest } from './tries.js';
@@ -110,7 +110,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.pieces = [];
     this.facts.bytesIn = bytes.length;
     this.trace.bodyBytes = bytes.length;
-    const reading = readJsonBody(bytes, this.route);
+    const reading = readBody(bytes, this.head.contentType, this.route);
     if (reading.ok) this.resolve(reading.body);
     else this.fail(reading.error);
   }
@@ -318,6 +318,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     }
     this.winner = attempt;
     this.facts.winner = attempt;
+    this.request?.body.release();
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
     this.lastEventMs = now;

@@ -24,24 +24,26 @@ export interface ExplainedChoice {
 }
 
 /** One attempt on an engine, times in milliseconds after the request's arrival. */
-export interface ExplainedAttempt {
-  /** 1 is the first. */
-  readonly number: number;
-  readonly endpoint: string;
-  readonly generation: number;
-  readonly kind: 'first' | 'retry' | 'fresh_socket' | 'hedge';
-  readonly startedMs: number;
-  connectedMs?: number;
-  headMs?: number;
-  firstEventMs?: number;
-  endedMs?: number;
-  reusedSocket?: boolean;
-  status?: number;
+export class ExplainedAttempt {
+  connectedMs: number | undefined = undefined;
+  firstEventMs: number | undefined = undefined;
+  endedMs: number | undefined = undefined;
+  reusedSocket: boolean | undefined = undefined;
+  status: number | undefined = undefined;
   /** `ok`, or what went wrong. */
-  outcome?: string;
+  outcome: string | undefined = undefined;
   /** What was decided after a failure, e.g. `retry_elsewhere`. */
-  next?: string;
-  nextBecause?: string;
+  next: string | undefined = undefined;
+  nextBecause: string | undefined = undefined;
+
+  constructor(
+    /** 1 is the first. */
+    readonly number: number,
+    readonly endpoint: string,
+    readonly generation: number,
+    readonly kind: 'first' | 'retry' | 'fresh_socket' | 'hedge',
+    readonly startedMs: number,
+  ) {}
 }
 
 /** Everything the router knows about one request; what it does not know (yet) is absent. */

@@ -91,10 +91,11 @@ export class NodeFront implements Front {
   cut(): void {
     if (this.gone) return;
     this.ended = true;
-    const { socket } = this.response;
+    // A request sent behind another one on its connection has no socket of its own yet.
+    const socket = this.response.socket ?? this.request.socket;
     // Without chunks or a length an orderly end would look like the end of the answer.
-    if (this.untilClose) socket?.resetAndDestroy();
-    else socket?.destroy();
+    if (this.untilClose) socket.resetAndDestroy();
+    else socket.destroy();
   }
 
   /** The client is still sending a body too large to be read for nothing: the connection ends, but gently. */

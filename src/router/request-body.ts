@@ -1,11 +1,13 @@
-import type { ApiErrorCode } from '../shared/errors.js';
 import { scanBody, type BodyProblem, type ByteRange, type ScannedBody } from './bytes/json-scan.js';
+import { scanForm, spliceForm, type FormProblem, type ScannedForm } from './bytes/multipart-scan.js';
 import { includeUsageEdit, spliceBody, type SplicedBody } from './bytes/splice.js';
 import type { GatewayError } from './dialects.js';
+import { isMultipartType, mediaType } from './media-type.js';
 import type { EngineRoute } from './routes.js';
 
-/** What routing and accounting need of a body, whatever its form. */
+/** What routing and accounting need of a body, whatever its form, and the bytes themselves. */
 export interface ReadBody {
+  /** As the client wrote it. */
   readonly model: string;
   /** The client asked for a stream. */
   readonly stream: boolean;
@@ -15,67 +17,154 @@ export interface ReadBody {
   readonly maxTokens: number | undefined;
   /** The gateway asks for usage where the client did not, and takes it out of the answer again. */
   readonly stripUsage: boolean;
-  /** The body for an engine that knows the model as `engineModel`. */
+  /** The body for an engine that knows the model as `engineModel`; all else byte for byte. */
   forEngine(engineModel: string): SplicedBody;
+  /** Lets go of the bytes: there will be no other attempt, and a long stream must not keep them. */
+  release(): void;
 }
 
 export type BodyReading =
   { readonly ok: true; readonly body: ReadBody } | { readonly ok: false; readonly error: GatewayError };
 
-/** Reads a JSON body. */
-export function readJsonBody(bytes: Buffer, route: EngineRoute): BodyReading {
+/** Reads a complete body of the kind its content type says. */
+export function readBody(bytes: Buffer, contentType: string | undefined, route: EngineRoute): BodyReading {
+  if (contentType !== undefined && isMultipartType(mediaType(contentType))) {
+    const form = scanForm(bytes, contentType);
+    return form.ok
+      ? { ok: true, body: new FormBody(bytes, form) }
+      : { ok: false, error: formError(form.problem) };
+  }
   const scan = scanBody(bytes);
-  if (!scan.ok) return { ok: false, error: bodyError(scan.problem) };
-  return { ok: true, body: jsonBody(bytes, scan, route) };
+  return scan.ok
+    ? { ok: true, body: new JsonBody(bytes, scan, route) }
+    : { ok: false, error: bodyError(scan.problem) };
 }
 
-function jsonBody(bytes: Buffer, scan: ScannedBody, route: EngineRoute): ReadBody {
-  const includeUsage = route.usageOption && scan.stream;
-  return {
-    model: scan.model,
-    stream: scan.stream,
-    promptBytes: promptBytes(scan),
-    maxTokens: scan.maxCompletionTokens ?? scan.maxTokens,
-    stripUsage: includeUsage && includeUsageEdit(scan) !== undefined,
-    forEngine: (model) => spliceBody(bytes, scan, { model, includeUsage }),
-  };
+const NOTHING = Buffer.alloc(0);
+
+class JsonBody implements ReadBody {
+  readonly promptBytes: number;
+  readonly stripUsage: boolean;
+  private readonly includeUsage: boolean;
+
+  constructor(
+    private bytes: Buffer,
+    private readonly scan: ScannedBody,
+    route: EngineRoute,
+  ) {
+    this.promptBytes =
+      size(scan.messages) + size(scan.prompt) + size(scan.input) + size(scan.tools) + size(scan.system);
+    this.includeUsage = route.usageOption && scan.stream;
+    this.stripUsage = this.includeUsage && includeUsageEdit(scan) !== undefined;
+  }
+
+  get model(): string {
+    return this.scan.model;
+  }
+  get stream(): boolean {
+    return this.scan.stream;
+  }
+  get maxTokens(): number | undefined {
+    return this.scan.maxCompletionTokens ?? this.scan.maxTokens;
+  }
+
+  forEngine(engineModel: string): SplicedBody {
+    return spliceBody(this.bytes, this.scan, { model: engineModel, includeUsage: this.includeUsage });
+  }
+
+  release(): void {
+    this.bytes = NOTHING;
+  }
 }
 
-function promptBytes(scan: ScannedBody): number {
-  return size(scan.messages) + size(scan.prompt) + size(scan.input) + size(scan.tools) + size(scan.system);
+class FormBody implements ReadBody {
+  /** A file's length says little about its tokens. */
+  readonly promptBytes = 0;
+  readonly maxTokens = undefined;
+  readonly stripUsage = false;
+
+  constructor(
+    private bytes: Buffer,
+    private readonly scan: ScannedForm,
+  ) {}
+
+  get model(): string {
+    return this.scan.model;
+  }
+  get stream(): boolean {
+    return this.scan.stream;
+  }
+
+  forEngine(engineModel: string): SplicedBody {
+    return spliceForm(this.bytes, this.scan, engineModel);
+  }
+
+  release(): void {
+    this.bytes = NOTHING;
+  }
 }
 
 const size = (range: ByteRange | undefined): number => (range === undefined ? 0 : range.to - range.from);
 
+const MISSING_MODEL: GatewayError = {
+  code: 'missing_model',
+  message: 'the body names no model',
+  param: 'model',
+};
+const DUPLICATE_MODEL: GatewayError = {
+  code: 'duplicate_model',
+  message: 'the body names the model more than once',
+  param: 'model',
+};
+
 function bodyError(problem: BodyProblem): GatewayError {
   switch (problem.kind) {
     case 'invalid_json':
-      return invalidJson(problem.detail, problem.at);
+      return { code: 'invalid_json', message: INVALID_JSON[problem.detail](problem.at) };
     case 'too_deep':
       return { code: 'invalid_json', message: `the body is nested too deeply (byte ${problem.at})` };
     case 'missing_model':
-      return { code: 'missing_model', message: 'the body names no model', param: 'model' };
+      return MISSING_MODEL;
     case 'invalid_model':
-      return { code: 'invalid_model', message: 'the model must be a non-empty string', param: 'model' };
+      return invalidModel(problem.detail);
     case 'duplicate_model':
-      return { code: 'duplicate_model', message: 'the body names the model more than once', param: 'model' };
+      return DUPLICATE_MODEL;
   }
 }
 
 type InvalidJson = Extract<BodyProblem, { kind: 'invalid_json' }>['detail'];
 
-function invalidJson(detail: InvalidJson, at: number): GatewayError {
-  const code: ApiErrorCode = 'invalid_json';
-  switch (detail) {
-    case 'empty':
-      return { code, message: 'the body is empty' };
-    case 'byte_order_mark':
-      return { code, message: 'the body starts with a byte order mark' };
-    case 'not_utf8':
-      return { code, message: 'the body is not UTF-8' };
-    case 'not_an_object':
-      return { code, message: 'the body must be a JSON object' };
-    case 'syntax':
-      return { code, message: `the body is not valid JSON (byte ${at})` };
+const INVALID_JSON: Record<InvalidJson, (at: number) => string> = {
+  empty: () => 'the body is empty',
+  byte_order_mark: () => 'the body starts with a byte order mark',
+  not_utf8: () => 'the body is not UTF-8',
+  not_an_object: () => 'the body must be a JSON object',
+  syntax: (at) => `the body is not valid JSON (byte ${at})`,
+};
+
+function formError(problem: FormProblem): GatewayError {
+  switch (problem.kind) {
+    case 'invalid_multipart': {
+      const reason = problem.detail.replaceAll('_', ' ');
+      return { code: 'bad_request', message: `the form cannot be read: ${reason} (byte ${problem.at})` };
+    }
+    case 'missing_model':
+      return MISSING_MODEL;
+    case 'invalid_model':
+      return invalidModel(problem.detail);
+    case 'duplicate_model':
+      return DUPLICATE_MODEL;
   }
+}
+
+type InvalidModel =
+  | Extract<BodyProblem, { kind: 'invalid_model' }>['detail']
+  | Extract<FormProblem, { kind: 'invalid_model' }>['detail'];
+
+function invalidModel(detail: InvalidModel): GatewayError {
+  // A name that long is nobody's: to the client it is a model that does not exist.
+  if (detail === 'too_long') {
+    return { code: 'model_not_found', message: 'no model has a name that long', param: 'model' };
+  }
+  return { code: 'invalid_model', message: 'the model must be a non-empty string', param: 'model' };
 }

@@ -13,7 +13,7 @@ import type { BudgetPass } from '../domain/request/retry-budget.js';
 import { Attempt, type AttemptOwner } from './attempt.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
-import type { ExplainedAttempt, RequestTrace } from './explain-ring.js';
+import { ExplainedAttempt, type RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
@@ -115,8 +115,7 @@ export class Tries {
     const { body, model, outputTokens, arrivedMs } = this.request;
     this.sends += 1;
     const { id, generation } = endpoint;
-    const startedMs = nowMs - arrivedMs;
-    const record: ExplainedAttempt = { number: this.sends, endpoint: id, generation, kind, startedMs };
+    const record = new ExplainedAttempt(this.sends, id, generation, kind, nowMs - arrivedMs);
     this.trace.attempts.push(record);
     const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
