@@ -308,6 +308,8 @@ export class Agent {
       replicaId: command.replicaId,
       generation: command.generation,
       model: command.model,
+      profile: command.profile.name,
+      args: command.profile.args,
       rank: command.rank,
       gpuUuids: command.gpuUuids,
       memoryBytes: command.profile.gpuMemoryBytes,

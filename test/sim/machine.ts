@@ -11,6 +11,9 @@ export interface Process {
   readonly replicaId: string;
   readonly generation: number;
   readonly model: string;
+  readonly profile: string;
+  /** What it was started with, as the catalog had it then. */
+  readonly args: readonly string[];
   readonly rank: number;
   readonly gpuUuids: readonly string[];
   /** Bytes really taken on each of its devices; undefined = as much as there is. */

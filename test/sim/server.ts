@@ -38,6 +38,8 @@ export class Server {
   term: number;
   readonly router: Router;
   readonly startedMs: number;
+  /** Since when it has not stood still. */
+  awakeSinceMs: number;
   readonly sessions = new Map<string, Session>();
   readonly entries = new Map<string, NodeEntry>();
   lastPlan: Plan | undefined;
@@ -52,6 +54,7 @@ export class Server {
   constructor(private readonly world: World) {
     this.term = world.store.nextTerm();
     this.startedMs = world.nowMs;
+    this.awakeSinceMs = world.nowMs;
     this.router = new Router(world);
     const { nodes, intents } = world.store.contents;
     for (const [id, stored] of nodes)
@@ -84,9 +87,12 @@ export class Server {
 
   /** The process stands still; what arrives meanwhile waits. */
   stall(forMs: number): void {
+    if (this.stalled) return;
     this.stalled = true;
     this.world.queue.after(forMs, () => {
       this.stalled = false;
+      // A short stall is not told from a slow pass, and is too short to condemn anybody.
+      if (forMs > this.world.policy.suspendGapMs) this.awakeSinceMs = this.world.nowMs;
       // The overdue timer fires before the sockets are read: the worst order there is.
       if (this.alive) this.tick();
       for (const [session, message] of this.#backlog.splice(0)) this.receive(session, message);
@@ -218,11 +224,13 @@ export class Server {
     for (const { kind, reason } of plan.actions) world.count(`${kind} ${reason.code}`);
     for (const { reason } of plan.events) world.count(`event ${reason.code}`);
     world.say(() => describePlan(this.term, plan));
-    world.checks.planned(this, snapshot, plan, violations);
-    if (violations.length === 0) this.#carryOut(plan);
+    const [violation] = violations;
+    if (violation !== undefined)
+      world.fail(`plan:${violation.code}`, `${violation.subject}: ${violation.message}`);
+    this.#carryOut(snapshot, plan);
   }
 
-  #carryOut(plan: Plan): void {
+  #carryOut(snapshot: Snapshot, plan: Plan): void {
     try {
       this.world.store.persist(this.term, plan);
     } catch (error) {
@@ -231,6 +239,7 @@ export class Server {
       this.die();
       return;
     }
+    this.world.checks.stored(this, snapshot, plan);
     if (this.#crashesHere()) return;
     this.router.apply(plan.published);
     this.world.checks.published(this, plan);

@@ -1,10 +1,12 @@
 /** One simulated history from one seed: the cluster, what happens to it, and the checks after every step. */
 import {
   type ModelSpec,
+  type Plan,
   replicaKey,
   type StartShardCommand,
   type Verdict,
 } from '../../src/domain/cluster.js';
+import { canonical } from '../../src/domain/catalog/spec-digest.js';
 import type { ControlPolicy } from '../../src/domain/reconcile/policy.js';
 import { type Random, seededRandom } from '../../src/shared/random.js';
 import { GIB } from '../support/cluster-builder.js';
@@ -208,6 +210,34 @@ export class World {
       if (process?.state !== 'ready')
         this.fail('published_dead', `${one.replicaId}: ${process?.state ?? 'nothing'} there`);
     }
+    this.#rolled(plan);
+    this.#drained(server);
+  }
+
+  /** What runs is what the catalog says, or the plan says why it is not yet. */
+  #rolled(plan: Plan): void {
+    for (const machine of this.machines.values()) {
+      for (const process of machine.live()) {
+        const profile = this.models
+          .find(({ name }) => name === process.model)
+          ?.profiles.find(({ name }) => name === process.profile);
+        const said = plan.notDone.some(({ subject }) => subject === `replica/${process.replicaId}`);
+        if (!said && canonical(profile?.args) !== canonical(process.args))
+          this.fail('not_rolled', `${process.key} runs with ${canonical(process.args)}`);
+      }
+    }
+  }
+
+  /** A drain that may make a gap, or has a deadline given by hand, ends with an empty node. */
+  #drained(server: Server): void {
+    for (const { id, intent } of server.nodes()) {
+      if (intent.target !== 'drained' || (intent.allowGap !== true && intent.deadlineMs === undefined))
+        continue;
+      const left = this.machine(id)
+        .live()
+        .filter(({ gpuUuids }) => intent.gpuUuid === undefined || gpuUuids.includes(intent.gpuUuid));
+      if (left.length > 0) this.fail('not_drained', `${left.map(({ key }) => key).join(', ')} on ${id}`);
+    }
   }
 
   // -------------------------------------------------------------- what happens by itself
@@ -267,7 +297,10 @@ export class World {
     this.#server = undefined;
     this.queue.after(500 + this.random() * 30_000, () => {
       if (this.#server !== undefined) return;
-      if (how === 'serverRestoreOld' && this.store.restore()) this.wasRestored = true;
+      if (how === 'serverRestoreOld' && this.store.restore()) {
+        this.wasRestored = true;
+        this.checks.restored();
+      }
       this.#server = new Server(this);
     });
   }

@@ -78,11 +78,11 @@ export function totalOf(scores: Scores, gpus: number): number {
 
 /** 1 for a node without a failure of this replica; less with each, and least for the one that failed last. */
 function freshness({ world, query, node }: NodeCandidate): number {
-  const records = world.failures.of(query.replicaId, node.id);
-  if (records.length === 0) return 1;
   let failures = 0;
   let last = false;
-  for (const record of records) {
+  for (const record of world.failures.of(query.replicaId, node.id)) {
+    // A lost race for a port says nothing about the node.
+    if (record.delayMs === 0) continue;
     failures += record.failures;
     last ||= record.generation === query.generation - 1;
   }

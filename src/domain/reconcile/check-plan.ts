@@ -138,6 +138,12 @@ interface Holding {
 function checkHoldings(after: After): readonly Violation[] {
   const gpus = new Map<string, Holding[]>();
   const ports = new Map<string, string>();
+  // What two engines already share is a fact that no refusal of ours undoes; only new places are judged.
+  const fresh = new Set(
+    newlyPlaced(after).flatMap((record) =>
+      record.shards.map((shard) => shardKey(shard.shardId, record.generation)),
+    ),
+  );
   const found: Violation[] = [];
   const hold = (nodeId: string, shard: string, uuids: readonly string[], memoryBytes: number | undefined) => {
     for (const uuid of uuids) {
@@ -151,7 +157,7 @@ function checkHoldings(after: After): readonly Violation[] {
     if (port === undefined || port === 0) return;
     const key = `${nodeId}:${port}`;
     const other = ports.get(key);
-    if (other !== undefined && other !== shard)
+    if (other !== undefined && other !== shard && (fresh.has(shard) || fresh.has(other)))
       found.push({ code: 'port_double_booked', subject: key, message: `${other} and ${shard}` });
     ports.set(key, shard);
   };
@@ -182,7 +188,8 @@ function checkHoldings(after: After): readonly Violation[] {
       holdPort(node.id, name, report.ports.rendezvous);
     }
   }
-  for (const [key, holdings] of gpus) found.push(...checkGpu(after, key, holdings));
+  for (const [key, holdings] of gpus)
+    if (holdings.some(({ shard }) => fresh.has(shard))) found.push(...checkGpu(after, key, holdings));
   return found;
 }
 

@@ -146,6 +146,8 @@ function mayStop(pass: Pass, node: NodeView, key: string, resendMs: number, stop
 }
 
 function mayRepeat(pass: Pass, node: NodeView, key: string, resendMs: number, obeyed: boolean): boolean {
+  // Two steps of one pass may both want it gone.
+  if (pass.commands.has(key)) return false;
   const before = pass.snapshot.memory.commands.get(key);
   const onOldStream = before !== undefined && !obeyed && (node.streamSinceMs ?? 0) > before.sentMs;
   if (before !== undefined && !onOldStream && pass.nowMs - before.sentMs < resendMs) {

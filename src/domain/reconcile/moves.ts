@@ -116,6 +116,12 @@ function beginMove(
 
 /** Nothing is spare: stop first where that was allowed, else say so and keep serving. */
 function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reason: Reason): MoveStep {
+  const ending = pass.recordsOf(model.name).find((one) => one.intent !== 'run' && !pass.observed(one).silent);
+  if (ending !== undefined) {
+    const why = because('waits_for_turn', `${ending.id} is on its way out, its room may be enough`);
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
+    return 'waits';
+  }
   const rolling = reason.code === 'profile_changed';
   const allowed = rolling
     ? maySwap(pass, model)

@@ -310,7 +310,7 @@ export class Pass {
       ...this.liveness.memory,
       lastPassMs: this.nowMs,
       replicas: new Map(this.records().map((record) => [record.id, this.memoryOf(record)])),
-      commands: this.commands,
+      commands: this.#rememberedCommands(),
       orphans: this.orphans,
     };
     return {
@@ -331,6 +331,15 @@ export class Pass {
       events: this.events,
       memory,
     };
+  }
+
+  /** Also what this pass had no use for, while it is young: a node silent for a moment must not be told everything twice. */
+  #rememberedCommands(): ReadonlyMap<string, CommandMemory> {
+    for (const [key, command] of this.snapshot.memory.commands) {
+      const young = this.nowMs - command.sentMs < this.policy.commandResendMs;
+      if (young && !this.commands.has(key)) this.commands.set(key, command);
+    }
+    return this.commands;
   }
 
   #recordActions(): readonly Action[] {

@@ -6,6 +6,7 @@ import type { PlacementQuery } from '../placement/world.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
 import { byPriority } from './scale.js';
+import { isTalking } from './shard-state.js';
 
 /** Places waiting replicas: higher priority first, then the larger ones, which find holes hardest to come by. */
 export function placeReplicas(pass: Pass): void {
@@ -48,14 +49,8 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
   let full = false;
   for (const record of pass.recordsOf(model.name)) {
     if (!isWaiting(record)) continue;
-    const waitMs = (pass.memoryOf(record).retryAtMs ?? 0) - pass.nowMs;
     const plain = pass.backoffsOf(record.id).length === 0;
-    const why =
-      waitMs > 0
-        ? because('backoff', `waits ${duration(waitMs)} after a failure`, { leftMs: waitMs })
-        : left <= 0
-          ? because('next_pass', `${pass.policy.maxPlacementsPerPass} places were decided in this pass`)
-          : undefined;
+    const why = waitReason(pass, record, left);
     if (why !== undefined) {
       pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
       continue;
@@ -68,6 +63,23 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
     pass.notDone.push({ subject: `replica/${record.id}`, reason: because('no_place', 'fits nowhere') });
   }
   return left;
+}
+
+/** Why a replica is not even tried now. */
+function waitReason(pass: Pass, record: ReplicaRecord, left: number): Reason | undefined {
+  const waitMs = (pass.memoryOf(record).retryAtMs ?? 0) - pass.nowMs;
+  if (waitMs > 0) return because('backoff', `waits ${duration(waitMs)} after a failure`, { leftMs: waitMs });
+  // All ranks of a gang start together, so the last of the former ones must be gone first.
+  const old = pass.reports
+    .get(record.id)
+    ?.find(({ node, report }) => report.phase !== 'exited' && isTalking(node));
+  if (old !== undefined)
+    return because(
+      'waits_for_stop',
+      `${old.report.shardId} of generation ${old.report.generation} still runs on ${old.node.id}`,
+    );
+  if (left > 0) return undefined;
+  return because('next_pass', `${pass.policy.maxPlacementsPerPass} places were decided in this pass`);
 }
 
 function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean {

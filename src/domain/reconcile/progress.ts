@@ -10,7 +10,7 @@ import { learnFrom } from './learn.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
 import { inflightOf, isHung, type ObservedReplica } from './replica-state.js';
-import type { ShardStatus } from './shard-state.js';
+import { isStopped, type ShardStatus } from './shard-state.js';
 
 export function progressReplicas(pass: Pass): void {
   for (const record of pass.records()) {
@@ -218,7 +218,9 @@ function clearAway(pass: Pass, record: ReplicaRecord): void {
   pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
   if (!seen.stopped) {
     if (record.readyWallMs !== undefined) pass.put(unready(record), because('not_ready', 'failed'));
-    stopShards(pass, record, because('failed', `generation ${record.generation} failed: ${failure.cause}`));
+    releaseStopped(pass, pass.record(record.id) ?? record);
+    const now = pass.record(record.id) ?? record;
+    stopShards(pass, now, because('failed', `generation ${record.generation} failed: ${failure.cause}`));
     return;
   }
   const { startedWallMs: _started, ...rest } = unready(record);
@@ -278,17 +280,31 @@ function stopNow(pass: Pass, record: ReplicaRecord, reason: ReturnType<typeof be
   pass.put({ ...unready(record), intent: 'stop' }, reason);
 }
 
-function progressStopping(pass: Pass, record: ReplicaRecord): void {
-  const seen = pass.observed(record);
-  if (seen.stopped) {
-    pass.remove(record.id, because('stopped', `${record.intentReason.message}; all shards are stopped`));
+function progressStopping(pass: Pass, before: ReplicaRecord): void {
+  if (pass.observed(before).stopped) {
+    pass.remove(before.id, because('stopped', `${before.intentReason.message}; all shards are stopped`));
     return;
   }
+  releaseStopped(pass, before);
+  const record = pass.record(before.id) ?? before;
+  const seen = pass.observed(record);
   stopShards(pass, record, record.intentReason);
   const left = seen.shards.filter(({ status }) => status.kind === 'silent').map(({ shard }) => shard.nodeId);
   const where = left.length === 0 ? '' : `; ${left.join(', ')} silent`;
   const reason = because('waits_for_stop', `its stop is not confirmed yet${where}`);
   pass.notDone.push({ subject: `replica/${record.id}`, reason });
+}
+
+/**
+ * Writes down which shards of an ending gang are gone, so that their places are free for good: seen once is enough, their node may
+ * fall silent the next moment and could then no longer be asked.
+ */
+function releaseStopped(pass: Pass, record: ReplicaRecord): void {
+  const left = pass.observed(record).shards.filter(({ status }) => !isStopped(status));
+  if (left.length === record.shards.length) return;
+  const count = record.shards.length - left.length;
+  const shards = left.map(({ shard }) => shard);
+  pass.put({ ...record, shards }, because('released', `${count} of its shards are confirmed gone`));
 }
 
 /** The record as it is when not Ready. */

@@ -1,0 +1,220 @@
+/** Checks of what is done to replicas that serve: who may be sent away, when, and in which order. */
+import { type Plan, replicaKey, type ReplicaRecord, type Snapshot } from '../../src/domain/cluster.js';
+import { isFine, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
+import type { World } from './world.js';
+
+export class MoveChecks {
+  /** Since when a replica's generation is published, and since when it is no more. */
+  readonly #publishedMs = new Map<string, number>();
+  readonly #droppedMs = new Map<string, number>();
+
+  constructor(private readonly world: World) {}
+
+  check(snapshot: Snapshot, plan: Plan): void {
+    const after = recordsAfter(snapshot, plan);
+    const before = new Map(snapshot.replicas.map((record) => [record.id, record]));
+    for (const action of plan.actions) {
+      if (action.kind !== 'updateReplica' || action.record.intent === 'run') continue;
+      const was = before.get(action.record.id);
+      if (was?.intent === 'run') this.#left(snapshot, was, action.record, after);
+    }
+    this.#replacements(snapshot, plan, before, after);
+    this.#published(snapshot, plan, after);
+    this.#aborted(snapshot, plan, before);
+  }
+
+  /** I8: a Ready, wanted replica on a good node is never sent away without one of the few reasons there are. */
+  #left(snapshot: Snapshot, was: ReplicaRecord, now: ReplicaRecord, after: readonly ReplicaRecord[]): void {
+    const model = snapshot.models.find(({ name }) => name === was.model);
+    if (model === undefined || !isFine(snapshot, was)) return;
+    const staying = after.filter((one) => one.model === was.model && one.intent === 'run');
+    const ready = staying.filter((one) => one.readyWallMs !== undefined);
+    const { code } = now.intentReason;
+    if (!mustLeave(snapshot, was)) {
+      if (staying.length < model.replicas && code !== 'yields')
+        this.world.fail(
+          'sent_away_for_nothing',
+          `${was.id}: ${code}, ${staying.length} of ${model.replicas} left`,
+        );
+      const useless = staying.find((one) => !isFine(snapshot, one) && this.#isSurelyDown(snapshot, one));
+      if (useless !== undefined && code === 'scale_down' && staying.length === model.replicas)
+        this.world.fail('wrong_victim', `${was.id} was Ready, ${useless.id} is not and stays`);
+      return;
+    }
+    if (ready.length < model.replicas && !this.#gapAllowed(snapshot, was, now, after))
+      this.world.fail('gap_made', `${was.id}: ${code}, ${ready.length} of ${model.replicas} Ready`);
+    if (code === 'replaced') this.#steadyEnough(was, after);
+  }
+
+  /** Neither Ready nor perhaps Ready behind a silent link. */
+  #isSurelyDown(snapshot: Snapshot, record: ReplicaRecord): boolean {
+    return record.shards.every(({ nodeId }) => talks(nodeOf(snapshot, nodeId)));
+  }
+
+  #steadyEnough(was: ReplicaRecord, after: readonly ReplicaRecord[]): void {
+    const replacement = after.find((one) => one.replaces === was.id && one.intent === 'run');
+    const key = replacement === undefined ? '' : replicaKey(replacement.id, replacement.generation);
+    const sinceMs = this.#publishedMs.get(key);
+    if (sinceMs === undefined || this.world.nowMs - sinceMs < this.world.policy.steadyMs - 1)
+      this.world.fail('not_steady', `${was.id} goes, ${key} is published since ${sinceMs ?? 'never'}`);
+  }
+
+  /** A gap needs an operator's leave, a rule that gives it, or a copy that already took over. */
+  #gapAllowed(
+    snapshot: Snapshot,
+    was: ReplicaRecord,
+    now: ReplicaRecord,
+    after: readonly ReplicaRecord[],
+  ): boolean {
+    if (now.intentReason.code === 'yields') return true;
+    if (after.some((one) => one.replaces === was.id && one.readyWallMs !== undefined && one.intent === 'run'))
+      return true;
+    const model = snapshot.models.find(({ name }) => name === was.model);
+    if (model?.onNoSurge === 'swap') return true;
+    return was.shards.some(({ nodeId }) => {
+      const intent = nodeOf(snapshot, nodeId)?.intent;
+      return intent?.target === 'drained' && (intent.allowGap === true || intent.deadlineMs !== undefined);
+    });
+  }
+
+  /** One move at a time per model, and not more loads in the cluster than allowed. */
+  #replacements(
+    snapshot: Snapshot,
+    plan: Plan,
+    before: ReadonlyMap<string, ReplicaRecord>,
+    after: readonly ReplicaRecord[],
+  ): void {
+    const ids = new Map(after.map((record) => [record.id, record]));
+    const fresh = after.filter((record) => !before.has(record.id) && record.replaces !== undefined);
+    if (fresh.length === 0) return;
+    const moving = after.filter(
+      (one) =>
+        one.intent === 'run' &&
+        one.shards.length > 0 &&
+        one.replaces !== undefined &&
+        one.readyWallMs === undefined &&
+        !hasFailed(snapshot, plan, one),
+    );
+    if (moving.length > this.world.policy.maxConcurrentLoads)
+      this.world.fail('too_many_loads', moving.map(({ id }) => id).join(', '));
+    for (const record of fresh) {
+      const others = moving.filter(({ id, model, replaces }) => {
+        const original = ids.get(replaces ?? '');
+        const stands = original?.intent === 'run' && original.shards.length > 0;
+        const live = stands && mustLeave(snapshot, original);
+        return model === record.model && id !== record.id && live;
+      });
+      if (others.length > 0) this.world.fail('two_moves_at_once', `${record.id} and ${others[0]?.id ?? ''}`);
+    }
+  }
+
+  // -------------------------------------------------------------- the router's table
+
+  #published(snapshot: Snapshot, plan: Plan, after: readonly ReplicaRecord[]): void {
+    const records = new Map(after.map((record) => [record.id, record]));
+    const keys = new Set<string>();
+    for (const { replicaId, generation } of plan.published) {
+      const key = replicaKey(replicaId, generation);
+      keys.add(key);
+      if (!this.#publishedMs.has(key)) this.#publishedMs.set(key, this.world.nowMs);
+      this.#droppedMs.delete(key);
+      this.#isWhole(snapshot, plan, key, generation, records.get(replicaId));
+    }
+    for (const [key] of this.#publishedMs) {
+      if (keys.has(key)) continue;
+      this.#publishedMs.delete(key);
+      this.#droppedMs.set(key, this.world.nowMs);
+      this.#dropped(snapshot, plan, key, records.get(key.slice(0, key.lastIndexOf('@'))));
+    }
+  }
+
+  /** I6, I7: what is published was said to be whole and Ready by every agent that talks. */
+  #isWhole(
+    snapshot: Snapshot,
+    plan: Plan,
+    key: string,
+    generation: number,
+    record: ReplicaRecord | undefined,
+  ): void {
+    if (record === undefined || record.generation !== generation || record.intent !== 'run')
+      return this.world.fail('published_wrong', key);
+    if (hasFailed(snapshot, plan, record)) this.world.fail('published_failed', key);
+    for (const { nodeId, shardId, rank } of record.shards) {
+      const node = nodeOf(snapshot, nodeId);
+      const phase = reportOf(snapshot, nodeId, shardId, generation)?.phase ?? 'missing';
+      const good = rank === 0 ? phase === 'ready' : !BAD_PHASES.has(phase);
+      if (talks(node) && !good) this.world.fail('published_not_whole', `${key}: ${shardId} ${phase}`);
+      if (node?.liveness === 'lost') this.world.fail('published_lost', `${key} on ${nodeId}`);
+      if (node?.liveness === 'unreachable') this.#isProven(snapshot, plan, key, nodeId);
+    }
+  }
+
+  /** Behind a silent link only proof of life keeps a replica published, or the brake. */
+  #isProven(snapshot: Snapshot, plan: Plan, key: string, nodeId: string): void {
+    if (plan.memory.brakeSinceMs !== undefined) return;
+    if (this.world.nowMs - snapshot.startedMs < this.world.policy.settleAfterStartMs) return;
+    const evidence = snapshot.evidence.get(key);
+    const quietMs = this.world.nowMs - (evidence?.lastByteMs ?? -Infinity);
+    if (quietMs > this.world.policy.unreachableAfterMs || (evidence?.consecutiveFailures ?? 0) > 0)
+      this.world.fail('published_silent', `${key} on ${nodeId}, last byte ${quietMs} ms ago`);
+  }
+
+  /** A link to an agent is not the engine: who answers stays. */
+  #dropped(snapshot: Snapshot, plan: Plan, key: string, record: ReplicaRecord | undefined): void {
+    if (record?.intent !== 'run' || replicaKey(record.id, record.generation) !== key) return;
+    if (hasFailed(snapshot, plan, record)) return;
+    const evidence = snapshot.evidence.get(key);
+    const quietMs = this.world.nowMs - (evidence?.lastByteMs ?? -Infinity);
+    const silent = record.shards.filter(({ nodeId }) => !talks(nodeOf(snapshot, nodeId)));
+    const lost = record.shards.some(({ nodeId }) => nodeOf(snapshot, nodeId)?.liveness === 'lost');
+    const proven =
+      quietMs < 2_000 && evidence?.consecutiveFailures === 0 && evidence.firstTokenTimeouts === 0;
+    if (silent.length === record.shards.length && !lost && proven)
+      this.world.fail('dropped_living', `${key} answered ${quietMs} ms ago`);
+  }
+
+  /** Streams of a sound replica are cut only when their grace, or the whole drain, is over. */
+  #aborted(snapshot: Snapshot, plan: Plan, before: ReadonlyMap<string, ReplicaRecord>): void {
+    for (const action of plan.actions) {
+      if (action.kind !== 'abortInflight') continue;
+      const record = before.get(action.replicaId);
+      const key = replicaKey(action.replicaId, action.generation);
+      const wasFine =
+        record !== undefined &&
+        record.shards.every(({ nodeId, shardId }) => {
+          const report = reportOf(snapshot, nodeId, shardId, record.generation);
+          return talks(nodeOf(snapshot, nodeId)) && report?.phase === 'ready';
+        });
+      const evidence = snapshot.evidence.get(key);
+      if (!wasFine || (evidence?.firstTokenTimeouts ?? 0) > 0) continue;
+      const intents = record.shards.map(({ nodeId }) => nodeOf(snapshot, nodeId)?.intent);
+      const drains = intents.filter((intent) => intent?.target === 'drained');
+      const over = drains.some((intent) => intent?.deadlineMs !== undefined || intent?.allowGap === true);
+      const graceMs = Math.min(
+        this.world.policy.streamGraceMs,
+        ...drains.map((intent) => intent?.streamGraceMs ?? Infinity),
+      );
+      const waitedMs = this.world.nowMs - (this.#droppedMs.get(key) ?? this.world.nowMs);
+      if (waitedMs < graceMs && !(over && record.intentReason.code === 'drain_deadline'))
+        this.world.fail('cut_before_grace', `${key}: ${action.reason.code} after ${waitedMs} of ${graceMs}`);
+    }
+  }
+}
+
+/** Whether the present generation of a record is known to have failed. */
+function hasFailed(snapshot: Snapshot, plan: Plan, record: ReplicaRecord): boolean {
+  const counted = plan.actions.flatMap((action) => (action.kind === 'putBackoff' ? [action.record] : []));
+  return [...snapshot.backoffs, ...counted].some(
+    (one) => one.replicaId === record.id && one.generation === record.generation,
+  );
+}
+
+const BAD_PHASES = new Set([
+  'missing',
+  'exited',
+  'stopping',
+  'unhealthy',
+  'waitingForGpu',
+  'downloading',
+  'unknown',
+]);

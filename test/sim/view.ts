@@ -1,0 +1,136 @@
+/** Reading snapshots and plans the way an outsider would, for the checks; shares nothing with the code that decides. */
+import {
+  type NodeView,
+  type Plan,
+  replicaKey,
+  type ReplicaRecord,
+  type ShardReport,
+  type Snapshot,
+} from '../../src/domain/cluster.js';
+import { specDigest } from '../../src/domain/catalog/spec-digest.js';
+
+export function nodeOf(snapshot: Snapshot, id: string): NodeView | undefined {
+  return snapshot.nodes.find((node) => node.id === id);
+}
+
+export function talks(node: NodeView | undefined): boolean {
+  return node?.liveness === 'connected' || node?.liveness === 'flapping';
+}
+
+export function reportOf(
+  snapshot: Snapshot,
+  nodeId: string,
+  shardId: string,
+  generation: number,
+): ShardReport | undefined {
+  return nodeOf(snapshot, nodeId)?.shards.find(
+    (one) => one.shardId === shardId && one.generation === generation,
+  );
+}
+
+/** Ready by its record and by the word of every agent it stands on. */
+export function isFine(snapshot: Snapshot, record: ReplicaRecord): boolean {
+  if (record.shards.length === 0 || record.readyWallMs === undefined) return false;
+  return record.shards.every(({ nodeId, shardId }) => {
+    const report = reportOf(snapshot, nodeId, shardId, record.generation);
+    return talks(nodeOf(snapshot, nodeId)) && report?.phase === 'ready';
+  });
+}
+
+/** Whether operators, the catalog or a broken device want it elsewhere. */
+export function mustLeave(snapshot: Snapshot, record: ReplicaRecord): boolean {
+  const model = snapshot.models.find(({ name }) => name === record.model);
+  const profile = model?.profiles.find(({ name }) => name === record.profile);
+  if (model === undefined || profile === undefined || specDigest(model, profile) !== record.specDigest)
+    return true;
+  return record.shards.some((shard) => {
+    const node = nodeOf(snapshot, shard.nodeId);
+    const { target, gpuUuid } = node?.intent ?? { target: 'schedulable', gpuUuid: undefined };
+    const drained = target === 'drained' && (gpuUuid === undefined || shard.gpuUuids.includes(gpuUuid));
+    const broken = node?.gpus.some(
+      (gpu) => gpu.health.state === 'excluded' && shard.gpuUuids.includes(gpu.uuid),
+    );
+    return drained || broken === true;
+  });
+}
+
+/** Records as the plan leaves them. */
+export function recordsAfter(snapshot: Snapshot, plan: Plan): readonly ReplicaRecord[] {
+  const records = new Map(snapshot.replicas.map((record) => [record.id, record]));
+  for (const action of plan.actions) {
+    if (action.kind === 'createReplica' || action.kind === 'updateReplica')
+      records.set(action.record.id, action.record);
+    if (action.kind === 'deleteReplica') records.delete(action.replicaId);
+  }
+  return [...records.values()];
+}
+
+/** The snapshot with the nodes as the plan judges them. */
+export function asJudged(snapshot: Snapshot, plan: Plan): Snapshot {
+  const judged = new Map(
+    plan.actions.flatMap((action) =>
+      action.kind === 'setNodeLiveness' ? [[action.nodeId, action.liveness] as const] : [],
+    ),
+  );
+  if (judged.size === 0) return snapshot;
+  return {
+    ...snapshot,
+    nodes: snapshot.nodes.map((node) => ({ ...node, liveness: judged.get(node.id) ?? node.liveness })),
+  };
+}
+
+/** The snapshot of a moment later in which the plan was carried out and nobody has reported anything yet. */
+export function afterwards(snapshot: Snapshot, plan: Plan): Snapshot {
+  const backoffs = new Map(
+    snapshot.backoffs.map((one) => [`${one.replicaId}/${one.nodeId}/${one.cause}`, one]),
+  );
+  const judged = new Map<string, Partial<NodeView>>();
+  const sent = new Map<string, string[]>();
+  const inflight = new Map(snapshot.inflight);
+  const livenessSinceMs = plan.memory.lastPassMs ?? 0;
+  for (const action of plan.actions) {
+    switch (action.kind) {
+      case 'putBackoff': {
+        const { replicaId, nodeId, cause } = action.record;
+        backoffs.set(`${replicaId}/${nodeId}/${cause}`, action.record);
+        break;
+      }
+      case 'clearBackoff':
+        for (const [key, one] of backoffs)
+          if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) backoffs.delete(key);
+        break;
+      case 'setNodeLiveness': {
+        const { liveness, reason } = action;
+        judged.set(action.nodeId, { liveness, livenessSinceMs, livenessReason: reason.message });
+        break;
+      }
+      case 'abortInflight':
+        inflight.delete(replicaKey(action.replicaId, action.generation));
+        break;
+      case 'startShard':
+      case 'stopShard': {
+        const { nodeId, shardId, generation } = action.command;
+        sent.set(nodeId, [...(sent.get(nodeId) ?? []), `${shardId}@${generation}`]);
+        break;
+      }
+      case 'createReplica':
+      case 'updateReplica':
+      case 'deleteReplica':
+      case 'putLearned':
+        break;
+    }
+  }
+  return {
+    ...snapshot,
+    planNumber: plan.number,
+    nodes: snapshot.nodes.map((node) => ({
+      ...node,
+      ...judged.get(node.id),
+      unsettled: [...new Set([...node.unsettled, ...(sent.get(node.id) ?? [])])],
+    })),
+    replicas: recordsAfter(snapshot, plan),
+    backoffs: [...backoffs.values()],
+    inflight,
+    memory: plan.memory,
+  };
+}
