@@ -80,6 +80,14 @@ describe('decideRetry before commit', () => {
     expect(label(status(503), again)).toBe('retry_elsewhere:engine_busy');
   });
 
+  /** Two broken replicas of two: the limit on started work hid that nobody was left, and clients came back for more. */
+  it('says that all were tried whichever limit is reached with it', () => {
+    const nobodyLeft = { ...FRESH, attempts: 2, retriesOfStartedWork: 1, endpointsLeft: 0 };
+    expect(label(status(500), nobodyLeft)).toBe('relay:all_tried');
+    expect(label({ kind: 'first_token_timeout' }, nobodyLeft)).toBe('give_up:all_tried');
+    expect(label(status(400), nobodyLeft)).toBe('relay:not_retryable');
+  });
+
   it('gives up, or relays what the engine said, at each bound', () => {
     const bounds: [Partial<RetryState>, string][] = [
       [{ endpointsLeft: 0 }, 'all_tried'],

@@ -133,12 +133,13 @@ function noRetryBecause(
   state: RetryState,
 ): GiveUpReason | undefined {
   if (treatment.retry === undefined) return 'not_retryable';
+  // Before any other limit: only this reason tells the client that its own retries are in vain too.
+  if (state.endpointsLeft <= 0) return 'all_tried';
   if (mayHaveStarted(treatment.retry)) {
     if (state.retriesOfStartedWork >= MAX_RETRIES_OF_STARTED_WORK) return 'not_retryable';
     const timedOut = failure.kind === 'first_token_timeout';
     if (timedOut && state.promptTokens > MAX_TIMEOUT_RETRY_TOKENS) return 'not_retryable';
   }
-  if (state.endpointsLeft <= 0) return 'all_tried';
   if (state.attempts >= state.maxAttempts) return 'attempts_exhausted';
   return state.budgetLeft ? undefined : 'budget_exhausted';
 }

@@ -13,7 +13,10 @@ import { errorOf, statusOf } from './try-log.js';
 const QUESTION: Question = { prompt: 'Tell me about the gateway', maxTokens: 24, seed: 5 };
 
 /** What must hold for every client at every engine. */
-function answers(kinds: readonly ClientKind[], setup: () => { gateway: string; engine: string; model: string }) {
+function answers(
+  kinds: readonly ClientKind[],
+  setup: () => { gateway: string; engine: string; model: string },
+) {
   it.each(kinds)('$name: a stream says what the whole answer says', async (kind) => {
     const client = await kind.open({ ...setup(), retries: 0 });
     const whole = await client.whole({ ...QUESTION, usage: true });
@@ -71,7 +74,10 @@ describeClients('answers of simulated engines', () => {
       const question = { prompt: 'please call tool', seed: 5, tool: true };
       const whole = await client.whole(question);
       expect(whole.toolCalls).toEqual([
-        { name: 'lookup', args: { query: expect.any(String) as unknown, limit: expect.any(Number) as unknown } },
+        {
+          name: 'lookup',
+          args: { query: expect.any(String) as unknown, limit: expect.any(Number) as unknown },
+        },
       ]);
       expect((await client.stream(question)).toolCalls).toEqual(whole.toolCalls);
     });
@@ -103,8 +109,8 @@ describeClients('answers of the embedded engine', () => {
 
   it.each(CHAT_KINDS)('$name: what the engine refuses reaches the caller in its words', async (kind) => {
     const client = await kind.open({ gateway: gateway.url, model: 'tiny' });
-    for (const ask of [client.whole, client.stream]) {
-      const error = await errorOf(ask({ prompt: 'please call tool', tool: true }));
+    for (const way of ['whole', 'stream'] as const) {
+      const error = await errorOf(client[way]({ prompt: 'please call tool', tool: true }));
       expect(statusOf(error)).toBe(400);
       expect(error.message).toContain('tools is not supported by the embedded engine');
     }

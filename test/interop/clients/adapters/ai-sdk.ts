@@ -9,13 +9,7 @@ import {
   type ToolSet,
 } from 'ai';
 import { z } from 'zod';
-import {
-  CLIENT_SECRET,
-  type ClientSetup,
-  type Question,
-  type TextClient,
-  type Told,
-} from './client-kind.js';
+import { CLIENT_SECRET, type ClientSetup, type Question, type TextClient, type Told } from './client-kind.js';
 
 /** `/v1/chat/completions` by @ai-sdk/openai-compatible. */
 export function aiSdkChat(setup: ClientSetup): TextClient {
@@ -67,6 +61,11 @@ function counts({ inputTokens, outputTokens }: LanguageModelUsage): Told['usage'
   return { prompt: inputTokens, completion: outputTokens };
 }
 
+/** Errors of the stream's own parts are plain objects. */
+function asError(error: unknown): Error {
+  return error instanceof Error ? error : new Error(JSON.stringify(error));
+}
+
 function aiSdk(setup: ClientSetup, modelFor: (question: Question) => LanguageModel): TextClient {
   return {
     async whole(question) {
@@ -84,10 +83,11 @@ function aiSdk(setup: ClientSetup, modelFor: (question: Question) => LanguageMod
       let usage: Told['usage'];
       const toolCalls: { name: string; args: unknown }[] = [];
       for await (const part of answer.fullStream) {
-        if (part.type === 'error') throw part.error;
+        if (part.type === 'error') throw asError(part.error);
         if (part.type === 'tool-call') toolCalls.push({ name: part.toolName, args: part.input });
         if (part.type === 'finish') usage = counts(part.totalUsage);
-        if (part.type === 'finish' && part.finishReason === 'error') throw new Error('finished with an error');
+        if (part.type === 'finish' && part.finishReason === 'error')
+          throw new Error('finished with an error');
         if (part.type !== 'text-delta') continue;
         text += part.text;
         onText?.(part.text);

@@ -1,4 +1,4 @@
-import type { AIMessageChunk, UsageMetadata } from '@langchain/core/messages';
+import type { AIMessageChunk } from '@langchain/core/messages';
 import { ChatOpenAI } from '@langchain/openai';
 import {
   CLIENT_SECRET,
@@ -39,7 +39,7 @@ const options = ({ signal }: Question) => (signal === undefined ? {} : { signal 
 interface Message {
   readonly text: string;
   readonly tool_calls?: readonly { readonly name: string; readonly args: unknown }[] | undefined;
-  readonly usage_metadata?: UsageMetadata | undefined;
+  readonly usage_metadata?: { readonly input_tokens: number; readonly output_tokens: number } | undefined;
 }
 
 function told(message: Message): Told {
@@ -58,13 +58,13 @@ export function langchain(setup: ClientSetup): TextClient {
       return told(await runnable(setup, question).invoke(question.prompt, options(question)));
     },
     async stream(question, onText) {
-      let message: AIMessageChunk | undefined;
+      const chunks: AIMessageChunk[] = [];
       for await (const chunk of await runnable(setup, question).stream(question.prompt, options(question))) {
-        message = message === undefined ? chunk : message.concat(chunk);
+        chunks.push(chunk);
         if (chunk.text !== '') onText?.(chunk.text);
       }
-      if (message === undefined) throw new Error('the stream had no chunk');
-      return told(message);
+      // Without a first value: a stream of no chunk is an error here too.
+      return told(chunks.reduce((before, chunk) => before.concat(chunk)));
     },
   };
 }

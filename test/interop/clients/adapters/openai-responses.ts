@@ -25,9 +25,7 @@ function told(response: Response): Told {
   return {
     text: response.output_text,
     toolCalls: response.output.flatMap((item) =>
-      item.type === 'function_call'
-        ? [{ name: item.name, args: JSON.parse(item.arguments) as unknown }]
-        : [],
+      item.type === 'function_call' ? [{ name: item.name, args: JSON.parse(item.arguments) as unknown }] : [],
     ),
     usage: usage === undefined ? undefined : { prompt: usage.input_tokens, completion: usage.output_tokens },
   };
