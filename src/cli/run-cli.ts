@@ -4,7 +4,7 @@
  */
 import { EXIT, type ExitCode } from '../shared/errors.js';
 import { exitCodeOf, failureText, readFailureStyle } from './failure.js';
-import { buildVersion } from './version.js';
+import { buildVersion } from '../shared/build-info.js';
 
 /** Runs one command line (without `node` and the script) and gives the exit code. Never throws. */
 export async function runCli(argv: readonly string[]): Promise<ExitCode> {

@@ -9,7 +9,7 @@ import { checkPortsFree } from './port-check.js';
 import { readServerConfig, warnAbout } from './server.command.js';
 import { parseModelFlag, toModelConfig, type WantedModel } from './up/models.js';
 import { runUp, tinyModelPath } from './up/run-up.js';
-import { loadEmbeddedEngine } from './worlds.js';
+import { embeddedEngine } from './worlds.js';
 
 interface UpOptions {
   readonly config?: string;
@@ -103,7 +103,7 @@ async function wantedModels(options: UpOptions): Promise<WantedModels> {
     if (source === undefined || !existsSync(source))
       throw usageError(`--model ${name}: no such file: ${source ?? ''}`);
   }
-  const availability = await (await loadEmbeddedEngine()).embeddedAvailable();
+  const availability = await embeddedEngine();
   if (availability.available) return { given, fallback: 'embedded' };
   const why = `the built-in llama.cpp cannot run here: ${availability.reason}`;
   if (embedded.length > 0) throw new Error(why);

@@ -12,7 +12,7 @@ import type {
 import { OperatorError } from '../../shared/errors.js';
 import { SubCommand } from '../nest-commander-lean.js';
 import { renderModel, renderNode, renderReplica, renderStatus } from '../render/details.js';
-import { buildVersion } from '../version.js';
+import { buildVersion } from '../../shared/build-info.js';
 import type { AdminClient } from './admin-client.js';
 import { CtlCommandBase, byIdOrPrefix, segment } from './ctl-base.js';
 

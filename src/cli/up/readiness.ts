@@ -82,7 +82,10 @@ function news(
   const sayings = models.map((model): [string, string] => {
     const own = replicas.filter((replica) => replica.model === model.name);
     const placed = own.map(({ state, progress, reason }) =>
-      [state, progress ?? reason?.message].filter(Boolean).join(': '),
+      // Known from an earlier run, and its agent is only just starting.
+      state === 'unreachable'
+        ? 'waiting for the agent'
+        : [state, progress ?? reason?.message].filter(Boolean).join(': '),
     );
     const waiting = model.reason === undefined ? 'waiting' : `waiting: ${model.reason.message}`;
     return [model.name, placed.length === 0 ? waiting : placed.join(', ')];

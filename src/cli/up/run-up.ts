@@ -2,20 +2,16 @@
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { AgentEngineConfig, type AgentConfig } from '../../config/agent-config.js';
+import type { RunningAgent } from '../../agent/bootstrap.js';
 import { loadAgentConfig } from '../../config/load.js';
 import type { ServerConfig } from '../../config/server-config.js';
 import type { EngineKind } from '../../domain/cluster.js';
 import { systemClock } from '../../shared/clock.js';
 import type { Logger } from '../../shared/logger.js';
 import { AdminClient, adminTarget } from '../ctl/admin-client.js';
+import type { RunningServer } from '../../server/bootstrap.js';
 import { StopSignals } from '../stop-signals.js';
-import {
-  loadAgentWorld,
-  loadServerWorld,
-  writeTinyModelTo,
-  type RunningAgent,
-  type RunningServer,
-} from '../worlds.js';
+import { loadAgentWorld, loadServerWorld, writeTinyModelTo } from '../worlds.js';
 import { waitUntilReady } from './readiness.js';
 import { summary } from './summary.js';
 
@@ -34,20 +30,24 @@ export async function runUp(run: UpRun): Promise<void> {
   let server: RunningServer | undefined;
   let agent: RunningAgent | undefined;
   const underNpm = process.env['npm_lifecycle_event'] !== undefined;
-  const signals = new StopSignals(systemClock, underNpm, () => agent?.killEngines?.());
+  const serverLog = run.logger.child({ component: 'server' });
+  const agentLog = run.logger.child({ component: 'agent' });
+  const signals = new StopSignals(systemClock, underNpm, () => undefined);
   try {
     await writeDefaultModel(run.config);
     const [startServer, startAgent] = await Promise.all([loadServerWorld(), loadAgentWorld()]);
-    server = await startServer(run.config, { logger: run.logger.child({ component: 'server' }) });
+    server = await startServer(run.config, { logger: serverLog });
     const agentAddress = server.addresses.agent;
     // Static endpoints alone need no agent, and the server then has no listener for one.
     if (agentAddress !== undefined && run.config.models.some(({ profiles }) => profiles.length > 0)) {
       const config = agentConfig(run.config, agentAddress);
-      agent = await startAgent(config, { logger: run.logger.child({ component: 'agent' }) });
+      agent = await startAgent(config, { logger: agentLog });
     }
     await becomeReady(run, server, signals);
     await signals.requested();
     run.tell('stopping ...');
+    // The agent would warn that its server goes away: here that is the plan.
+    agentLog.level = 'error';
   } finally {
     await stop(run.config.shutdownGrace, server, agent);
     signals.dispose();
