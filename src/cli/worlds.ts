@@ -2,21 +2,22 @@
  * The heavy worlds that commands start. Loaded only when asked for: the agent must not pay for the server's modules,
  * nor `config check` for either.
  */
+import type { startAgent } from '../agent/bootstrap.js';
+import type { EmbeddedAvailability } from '../engines/embedded/availability.js';
+import type { startServer } from '../server/bootstrap.js';
 
 /** What starts a server. */
-export async function loadServerWorld(): Promise<(typeof import('../server/bootstrap.js'))['startServer']> {
+export async function loadServerWorld(): Promise<typeof startServer> {
   return (await import('../server/bootstrap.js')).startServer;
 }
 
 /** What starts an agent. */
-export async function loadAgentWorld(): Promise<(typeof import('../agent/bootstrap.js'))['startAgent']> {
+export async function loadAgentWorld(): Promise<typeof startAgent> {
   return (await import('../agent/bootstrap.js')).startAgent;
 }
 
 /** Whether the built-in llama.cpp runs on this machine, and if not, why. */
-export async function embeddedEngine(): Promise<
-  { readonly available: true } | { readonly available: false; readonly reason: string }
-> {
+export async function embeddedEngine(): Promise<EmbeddedAvailability> {
   const { embeddedAvailable } = await import('../engines/embedded/availability.js');
   return embeddedAvailable();
 }

@@ -31,6 +31,8 @@ export interface Answer {
 }
 
 export abstract class CtlCommandBase extends LlmgwCommand {
+  /** Watches without being asked where somebody looks on. */
+  protected readonly watchesOnTerminal: boolean = false;
   private readonly clock: Clock = systemClock;
 
   protected get client(): AdminClient {
@@ -54,7 +56,8 @@ export abstract class CtlCommandBase extends LlmgwCommand {
   /** Prints the answer, and with `--watch` every later one that differs, until interrupted. */
   protected async show(ask: () => Promise<Answer>): Promise<void> {
     const format = this.format;
-    const watching = this.globals().watch === true;
+    const watching =
+      this.globals().watch === true || (this.watchesOnTerminal && process.stdout.isTTY === true);
     let last = await this.print(await ask(), format, '', watching);
     while (watching) {
       await new Promise<void>((resolve) => this.clock.setTimer(WATCH_EVERY_MS, resolve));

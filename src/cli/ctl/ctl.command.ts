@@ -7,7 +7,12 @@ import {
   CtlStatusCommand,
   CtlVersionCommand,
 } from './detail.commands.js';
+import { CtlCompletionCommand } from './completion.command.js';
+import { CtlTopCommand } from './top.command.js';
 import { CtlEventsCommand } from './events.command.js';
+import { CtlLogsCommand } from './logs.command.js';
+import { CtlRestartCommand, CtlScaleCommand } from './model-change.commands.js';
+import { CtlCordonCommand, CtlDrainCommand, CtlUncordonCommand } from './schedule.commands.js';
 import { CtlExplainPlacementCommand, CtlExplainRequestCommand } from './explain.commands.js';
 import {
   CtlEndpointsCommand,
@@ -32,9 +37,17 @@ import {
     CtlReplicaCommand,
     CtlEndpointsCommand,
     CtlEventsCommand,
+    CtlTopCommand,
     CtlExplainPlacementCommand,
     CtlExplainRequestCommand,
+    CtlLogsCommand,
+    CtlCordonCommand,
+    CtlUncordonCommand,
+    CtlDrainCommand,
+    CtlScaleCommand,
+    CtlRestartCommand,
     CtlVersionCommand,
+    CtlCompletionCommand,
   ],
 })
 export class CtlCommand extends GroupCommand {

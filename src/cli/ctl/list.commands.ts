@@ -18,6 +18,7 @@ import {
 import { renderTable, type Column } from '../render/table.js';
 import { usageError } from '../llmgw-command.js';
 import { CtlCommandBase, type Answer } from './ctl-base.js';
+import { CtlRemoveNodeCommand } from './remove-node.command.js';
 
 /** A list as a table, or one sentence when it is empty. */
 function listAnswer<T>(
@@ -50,7 +51,7 @@ export function labelFilter(
   return (labels) => tests.every((test) => test(labels));
 }
 
-@SubCommand({ name: 'nodes', description: 'List the machines.' })
+@SubCommand({ name: 'nodes', description: 'List the machines.', subCommands: [CtlRemoveNodeCommand] })
 export class CtlNodesCommand extends CtlCommandBase {
   protected override readonly examples = [
     ['llmgw ctl nodes -o wide', 'with labels and agent versions'],

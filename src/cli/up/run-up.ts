@@ -43,7 +43,7 @@ export async function runUp(run: UpRun): Promise<void> {
       const config = agentConfig(run.config, agentAddress);
       agent = await startAgent(config, { logger: agentLog });
     }
-    await becomeReady(run, server, signals);
+    await becomeReady(run, server, agent !== undefined, signals);
     await signals.requested();
     run.tell('stopping ...');
     // The agent would warn that its server goes away: here that is the plan.
@@ -103,14 +103,21 @@ function modelRoots({ models }: ServerConfig, stateDir: string): string[] {
   return [...new Set([join(stateDir, 'models'), ...own])];
 }
 
-async function becomeReady({ tell }: UpRun, server: RunningServer, signals: StopSignals): Promise<void> {
+async function becomeReady(
+  { config, tell }: UpRun,
+  server: RunningServer,
+  places: boolean,
+  signals: StopSignals,
+): Promise<void> {
   const { client, admin } = server.addresses;
-  const api = new AdminClient(adminTarget(admin, undefined));
-  const result = await waitUntilReady({
-    client: api,
-    clock: systemClock,
-    tell,
-    stopped: () => signals.isRequested,
-  });
+  // Without a control plane there is nothing to wait for: what the endpoints are said to serve is all that is known.
+  const result = places
+    ? await waitUntilReady({
+        client: new AdminClient(adminTarget(admin, undefined)),
+        clock: systemClock,
+        tell,
+        stopped: () => signals.isRequested,
+      })
+    : { served: config.endpoints.flatMap(({ models }) => models), notServed: [] };
   if (!signals.isRequested) process.stdout.write(summary({ client, admin, ...result }));
 }
