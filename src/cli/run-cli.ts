@@ -8,7 +8,6 @@ import { buildVersion } from '../shared/build-info.js';
 
 /** Runs one command line (without `node` and the script) and gives the exit code. Never throws. */
 export async function runCli(argv: readonly string[]): Promise<ExitCode> {
-  quietBrokenPipes();
   if (isVersionQuestion(argv)) {
     process.stdout.write(`llmgw ${buildVersion()}\n`);
     return EXIT.ok;
@@ -40,7 +39,7 @@ function isVersionQuestion(argv: readonly string[]): boolean {
 }
 
 /** `llmgw ctl nodes | head` closes the pipe early: that is the reader's choice and no failure. */
-function quietBrokenPipes(): void {
+export function quietBrokenPipes(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'EPIPE') process.exit(EXIT.ok);

@@ -1,5 +1,7 @@
 /** Completion for three shells, made from the commands themselves. */
 
+import type { CommanderCommand } from '../llmgw-command.js';
+
 /** One command as a shell needs to know it. */
 export interface CommandWords {
   /** `ctl nodes`; empty for the root. */
@@ -44,6 +46,43 @@ export const OTHER_COMMANDS: readonly CommandWords[] = [
   { path: 'config show', words: [], options: ['--config', '--agent', '--output'] },
   { path: 'config schema', words: [], options: ['--config', '--agent'] },
 ];
+
+/** Which list completes the argument of a command. */
+const IDS: Readonly<Record<string, string>> = {
+  node: 'nodes',
+  cordon: 'nodes',
+  uncordon: 'nodes',
+  drain: 'nodes',
+  remove: 'nodes',
+  model: 'models',
+  'explain-placement': 'models',
+  scale: 'models',
+  restart: 'models',
+  replica: 'replicas',
+  logs: 'replicas',
+};
+
+/** A command and everything below it; options of a group may stand behind the words of its members too. */
+export function commandWordsOf(
+  command: CommanderCommand,
+  path: string,
+  inherited: readonly string[] = [],
+): CommandWords[] {
+  const own = command.options
+    .map((option) => option.long ?? option.short ?? '')
+    .filter((flag) => flag !== '');
+  const options = [...own, ...inherited];
+  const ids = IDS[command.name()];
+  return [
+    {
+      path,
+      words: command.commands.map((sub) => sub.name()),
+      options,
+      ...(ids === undefined ? {} : { ids }),
+    },
+    ...command.commands.flatMap((sub) => commandWordsOf(sub, `${path} ${sub.name()}`, options)),
+  ];
+}
 
 export function completionScript(shell: Shell, commands: readonly CommandWords[]): string {
   switch (shell) {

@@ -3,27 +3,13 @@ import { usageError, type CommanderCommand } from '../llmgw-command.js';
 import { SubCommand } from '../nest-commander-lean.js';
 import {
   OTHER_COMMANDS,
+  commandWordsOf,
   SHELLS,
   completionScript,
   type CommandWords,
   type Shell,
 } from './completion-script.js';
 import { CtlCommandBase } from './ctl-base.js';
-
-/** Which list completes the argument of a command. */
-const IDS: Readonly<Record<string, string>> = {
-  node: 'nodes',
-  cordon: 'nodes',
-  uncordon: 'nodes',
-  drain: 'nodes',
-  remove: 'nodes',
-  model: 'models',
-  'explain-placement': 'models',
-  scale: 'models',
-  restart: 'models',
-  replica: 'replicas',
-  logs: 'replicas',
-};
 
 @SubCommand({
   name: 'completion',
@@ -52,27 +38,5 @@ export class CtlCompletionCommand extends CtlCommandBase {
 function allCommands(ctl: CommanderCommand): CommandWords[] {
   const others = OTHER_COMMANDS.filter(({ path }) => !path.includes(' ')).map(({ path }) => path);
   const root: CommandWords = { path: '', words: [...others, 'ctl'], options: ['--version', '--help'] };
-  return [root, ...OTHER_COMMANDS, ...commandWords(ctl, 'ctl')];
-}
-
-/** A command and everything below it; options of a group may stand behind the words of its members too. */
-export function commandWords(
-  command: CommanderCommand,
-  path: string,
-  inherited: readonly string[] = [],
-): CommandWords[] {
-  const own = command.options
-    .map((option) => option.long ?? option.short ?? '')
-    .filter((flag) => flag !== '');
-  const options = [...own, ...inherited];
-  const ids = IDS[command.name()];
-  return [
-    {
-      path,
-      words: command.commands.map((sub) => sub.name()),
-      options,
-      ...(ids === undefined ? {} : { ids }),
-    },
-    ...command.commands.flatMap((sub) => commandWords(sub, `${path} ${sub.name()}`, options)),
-  ];
+  return [root, ...OTHER_COMMANDS, ...commandWordsOf(ctl, 'ctl')];
 }

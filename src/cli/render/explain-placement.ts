@@ -45,7 +45,7 @@ function verdict({ explanation }: PlacementView, surface: Surface): string[] {
     ...(blocked === undefined
       ? [paint('nothing fits', 'bad', surface)]
       : told('not placed', blocked, 'bad', surface)),
-    ...told('would fit', counterfactual, 'busy', surface),
+    ...told('nearest', counterfactual, 'busy', surface),
   ];
 }
 

@@ -22,6 +22,7 @@ export const MISSING = '-';
 export function span(ms: number | undefined): string {
   if (ms === undefined) return MISSING;
   if (ms < 1_000) return `${Math.max(0, Math.round(ms))}ms`;
+  if (ms < 9_950) return `${Number((ms / 1_000).toFixed(1))}s`;
   const seconds = Math.floor(ms / 1_000);
   const [days, hours, minutes, rest] = [
     Math.floor(seconds / 86_400),
