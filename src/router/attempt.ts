@@ -30,6 +30,16 @@ const PEEK_MAX_BYTES = 1024 * 1024;
 export type AttemptPhase =
   'connecting' | 'waiting' | 'peeking' | 'error' | 'relayingEvents' | 'relayingBytes' | 'tail' | 'ended';
 
+/** What is special about an attempt. */
+export interface AttemptNature {
+  /** It shows whether an endpoint that was taken out works again. */
+  readonly trial: boolean;
+  /** Uncached prompt tokens the engine had to compute before the first token: others' and its own. */
+  readonly tokensAhead: number;
+  /** Id by which the engine must be asked to give up, where closing the connection is not enough. */
+  readonly abortId: string | undefined;
+}
+
 /** The request an attempt belongs to. */
 export interface AttemptOwner {
   readonly route: EngineRoute;
@@ -57,6 +67,8 @@ export interface AttemptOwner {
     answer: EngineErrorAnswer | undefined,
     detail: string,
   ): void;
+  /** Asks the engine to give up what it does under `abortId`; settles soon in any case. */
+  abortAtEngine(endpoint: EndpointState, abortId: string): Promise<void>;
   /** The attempt is over and its endpoint has room again. */
   released(attempt: Attempt): void;
 }
@@ -78,9 +90,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     private readonly owner: AttemptOwner,
     readonly endpoint: EndpointState,
     private readonly lease: LoadLease,
-    readonly trial: boolean,
-    /** Uncached prompt tokens the engine had to compute before the first token: others' and its own. */
-    readonly tokensAhead: number,
+    private readonly nature: AttemptNature,
     readonly record: ExplainedAttempt,
   ) {
     this.sentAtMs = owner.monotonicMs();
@@ -92,6 +102,14 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     const upstream = this.endpoint.upstream.send(request, this);
     this.upstream = upstream;
     this.record.reusedSocket = upstream.reusedSocket;
+  }
+
+  get trial(): boolean {
+    return this.nature.trial;
+  }
+
+  get tokensAhead(): number {
+    return this.nature.tokensAhead;
   }
 
   get active(): boolean {
@@ -120,7 +138,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   /** Stops at once, without a word: the client left, another attempt won, or a deadline struck. */
   cancel(outcome: string): void {
     if (!this.active) return;
-    this.upstream?.abort();
+    this.drop();
     this.end(outcome);
   }
 
@@ -249,7 +267,6 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     }
     if (stream.startsWithError && stream.error !== undefined) {
       const data = stream.error;
-      this.upstream?.abort();
       const failure: AttemptFailure = { kind: 'error_event', status: statusInEvent(data) };
       this.fail(failure, errorEventAnswer(data), 'the first event was an error');
       return true;
@@ -335,11 +352,20 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   // ---------------------------------------------------------------- the end
 
   private fail(failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void {
-    this.upstream?.abort();
+    this.drop();
     this.close(failure.kind === 'status' ? `status_${failure.status}` : failure.kind);
     // The blame must be known before the room this leaves is given to somebody else.
     this.owner.failed(this, failure, answer, detail);
     this.owner.released(this);
+  }
+
+  /** Closes the engine's connection, and before that says so where the engine needs it. */
+  private drop(): void {
+    const { upstream, phase } = this;
+    const { abortId } = this.nature;
+    if (upstream === undefined || !upstream.active) return;
+    if (abortId === undefined || phase === 'connecting' || phase === 'tail') return upstream.abort();
+    void this.owner.abortAtEngine(this.endpoint, abortId).then(() => upstream.abort());
   }
 
   private end(outcome: string): void {

@@ -135,4 +135,27 @@ describe('a client that leaves', () => {
     await harness.settle();
     expect(harness.accessLog()).toMatchObject([{ status: 200, outcome: 'ok' }]);
   });
+
+  // Builds of one engine forget a request as soon as its connection closes and then do not find it to stop it:
+  // hundreds generated to the end for nobody.
+  it('is told to an engine that needs it by id, before its connection closes', async () => {
+    harness = await RouterHarness.start({ endpoints: [{ engine: 'sglang' }] });
+    const order: string[] = [];
+    harness.engine().onRequest(async (request, wire) => {
+      if (request.target === '/abort_request') {
+        order.push(`abort ${request.body.toString()}`);
+        return wire.respond(200, '');
+      }
+      await wire.startStream();
+      await wire.chunk(delta('a'));
+      await wire.waitClosed();
+      order.push('closed');
+    });
+    const client = await harness.chat({ stream: true }, { 'x-request-id': 'abc' });
+    await client.waitForText('"a"');
+    expect(harness.engine().requests[0]?.body.toString()).toContain(`"rid":"abc-1","model":"m1"`);
+    client.rst();
+    await waitFor(() => order.length === 2);
+    expect(order).toEqual(['abort {"rid":"abc-1"}', 'closed']);
+  });
 });

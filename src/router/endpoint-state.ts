@@ -22,8 +22,11 @@ export interface EndpointContext {
   /** Endpoints in good standing beside this one: the smallest number over its models. */
   othersServing(endpoint: EndpointState): number;
   /** Evidence changed so much that others should look. */
-  evidenceTurned(endpoint: EndpointState): void;
+  evidenceTurned(endpoint: EndpointState, turn: EvidenceTurn): void;
 }
+
+/** How evidence turned: `kept_last` would have been taken out, were it not the last of a model. */
+export type EvidenceTurn = 'ejected' | 'kept_last' | 'returned';
 
 /** Engines that serve tokenize and detokenize without the version prefix. */
 const BARE_PATH_ENGINES: ReadonlySet<string> = new Set(['vllm', 'sglang', 'llamacpp']);
@@ -138,7 +141,7 @@ export class EndpointState implements Candidate {
     this.timeoutsInARow = 0;
     this.failuresInARow = 0;
     this.probesFailedInARow = 0;
-    if (this.health.worked(nowMs)) this.context.evidenceTurned(this);
+    if (this.health.worked(nowMs)) this.context.evidenceTurned(this, 'returned');
   }
 
   /** Bytes of an answer came; called per read. */
@@ -238,6 +241,8 @@ export class EndpointState implements Candidate {
 
   private note(outcome: EvidenceOutcome): void {
     if (outcome.outcome === 'ejected') this.ejections += 1;
-    if (outcome.outcome === 'ejected' || outcome.outcome === 'kept_last') this.context.evidenceTurned(this);
+    if (outcome.outcome === 'ejected' || outcome.outcome === 'kept_last') {
+      this.context.evidenceTurned(this, outcome.outcome);
+    }
   }
 }

@@ -1,8 +1,9 @@
 import { replicaKey } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
-import { EndpointState, type EndpointContext } from './endpoint-state.js';
+import { EndpointState, type EndpointContext, type EvidenceTurn } from './endpoint-state.js';
 import { ModelState } from './model-state.js';
+import type { Principal } from './authoriser.js';
 import type { RouteEndpoint, RouteModel, RoutingTable } from './ports.js';
 import type { RoutingProfiles } from './routing-profiles.js';
 
@@ -10,7 +11,7 @@ export interface TableOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly profiles: RoutingProfiles;
-  readonly evidenceTurned: () => void;
+  readonly evidenceTurned: (endpoint: EndpointState, turn: EvidenceTurn) => void;
 }
 
 /**
@@ -50,6 +51,16 @@ export class EndpointTable implements EndpointContext {
   /** The model a client means by `name`, which may be an alias. */
   find(name: string): ModelState | undefined {
     return this.names.get(name);
+  }
+
+  /** The model that answers for `asked`: itself, or the first of its fallbacks while it has nothing and nothing comes. */
+  serving(asked: ModelState, principal: Principal): ModelState {
+    if (asked.ready || asked.info.outlook === 'coming') return asked;
+    for (const name of asked.info.fallback) {
+      const other = this.modelsByName.get(name);
+      if (other?.ready === true && principal.mayUse(name)) return other;
+    }
+    return asked;
   }
 
   models(): Iterable<ModelState> {
@@ -105,8 +116,8 @@ export class EndpointTable implements EndpointContext {
     return fewest === Number.POSITIVE_INFINITY ? 0 : fewest;
   }
 
-  evidenceTurned(): void {
-    this.options.evidenceTurned();
+  evidenceTurned(endpoint: EndpointState, turn: EvidenceTurn): void {
+    this.options.evidenceTurned(endpoint, turn);
   }
 
   /** From here on nobody who waits is let through; for the end of the process. */

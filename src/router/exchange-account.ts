@@ -1,3 +1,4 @@
+import type { Agent } from 'undici';
 import type { RouterConfig } from '../config/server-config.js';
 import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
@@ -7,6 +8,7 @@ import type { Attempt } from './attempt.js';
 import type { Usage } from './bytes/usage.js';
 import type { ClientAnswer } from './client-answer.js';
 import type { Authoriser, Principal } from './authoriser.js';
+import type { BodyBudget } from './body-buffer.js';
 import type { EndpointTable } from './endpoint-table.js';
 import type { ExplainRing, RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
@@ -14,6 +16,7 @@ import type { RequestHead } from './request-head.js';
 import type { RouterMetrics } from './router.metrics.js';
 import type { EngineRoute } from './routes.js';
 import type { RoutingProfile, RoutingProfiles } from './routing-profiles.js';
+import type { Turns } from './turns.js';
 
 /** What runs and must be ended when the router stops. */
 export interface Stoppable {
@@ -32,6 +35,10 @@ export interface RouterCore {
   readonly explain: ExplainRing;
   readonly authoriser: Authoriser;
   readonly exchanges: Set<Stoppable>;
+  readonly bodies: BodyBudget;
+  readonly turns: Turns;
+  /** Connections to engines beside the data path. */
+  readonly sideAgent: Agent;
 }
 
 /** What is known of a request, filled in as it goes; read once, at its end. */

@@ -5,11 +5,14 @@ import type { BudgetPass } from '../domain/request/retry-budget.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 import type { Attempt, AttemptOwner } from './attempt.js';
 import { isRefusal, type Grant, type Principal } from './authoriser.js';
+import { BodyBuffer } from './body-buffer.js';
 import type { ByteRuns } from './byte-runs.js';
 import { ClientAnswer, HEARTBEAT_MS } from './client-answer.js';
 import { DeadlineWatch } from './deadline-watch.js';
 import type { GatewayError } from './dialects.js';
 import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
+import type { EndpointState } from './endpoint-state.js';
+import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
 import { RequestTrace } from './explain-ring.js';
@@ -24,6 +27,8 @@ import type { UpstreamHead } from './upstream/response-head.js';
 
 /** Longest pause in the middle of a request's body, ms; whoever sends slower holds memory for nothing. */
 const BODY_STALL_MS = 60_000;
+/** A body from this size on is read in a turn of its own. */
+const LARGE_BODY_BYTES = 1024 * 1024;
 /** Longest wait for the engine to end its answer after the client has all of it, ms. */
 const TAIL_MS = 1_000;
 /**
@@ -49,8 +54,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private readonly facts: ExchangeFacts;
   private readonly trace: RequestTrace;
 
-  private pieces: Buffer[] = [];
-  private bodyBytes = 0;
+  private readonly incoming: BodyBuffer;
   private lastBodyMs: number;
 
   /** Set once the body is read and the model known; so are `tries`. */
@@ -80,6 +84,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.arrivedMs = core.clock.monotonicMs();
     this.lastBodyMs = this.arrivedMs;
     this.watch = new DeadlineWatch(core.clock, (now) => this.look(now));
+    this.incoming = new BodyBuffer(core.config.bodyLimit, core.bodies, head.contentLength);
     this.answer = new ClientAnswer(front, route.dialect, common);
     this.trace = new RequestTrace(head.requestId, core.clock.wallMs(), route.path);
     core.explain.add(this.trace);
@@ -98,21 +103,37 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
 
   onBody(bytes: Buffer): void {
     if (this.phase !== 'body') return;
-    this.bodyBytes += bytes.length;
-    if (this.bodyBytes > this.core.config.bodyLimit) return this.tooLarge();
-    this.pieces.push(bytes);
     this.lastBodyMs = this.core.clock.monotonicMs();
+    switch (this.incoming.push(bytes)) {
+      case undefined:
+        return;
+      case 'too_large':
+        return this.tooLarge();
+      case 'no_room':
+        return this.fail({ code: 'queue_full', message: 'too many large requests are being held' });
+    }
   }
 
   onBodyEnd(): void {
     if (this.phase !== 'body') return;
-    const bytes = this.pieces.length === 1 ? (this.pieces[0] as Buffer) : Buffer.concat(this.pieces);
-    this.pieces = [];
+    if (this.incoming.length < LARGE_BODY_BYTES) this.read();
+    else this.core.turns.add(() => this.read());
+  }
+
+  private read(): void {
+    if (this.phase !== 'body') return;
+    const bytes = this.incoming.take();
     this.facts.bytesIn = bytes.length;
     this.trace.bodyBytes = bytes.length;
     const reading = readBody(bytes, this.head.contentType, this.route);
     if (reading.ok) this.resolve(reading.body);
     else this.fail(reading.error);
+  }
+
+  /** There will be no other attempt. */
+  private letGoOfBody(): void {
+    this.request?.body.release();
+    this.incoming.release();
   }
 
   private tooLarge(): void {
@@ -121,16 +142,17 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   }
 
   private resolve(body: ReadBody): void {
-    const model = this.core.table.find(body.model);
+    const asked = this.core.table.find(body.model);
     this.trace.stream = body.stream;
-    if (model === undefined) {
+    if (asked === undefined) {
       const message = `the model \`${shown(body.model)}\` does not exist`;
       return this.fail({ code: 'model_not_found', message, param: 'model' });
     }
+    const model = this.core.table.serving(asked, this.principal);
     this.facts.model = model;
     this.trace.model = model.name;
     if (body.model !== model.name) this.trace.alias = body.model;
-    if (!this.principal.mayUse(model.name)) {
+    if (!this.principal.mayUse(asked.name)) {
       const message = `this key may not use the model \`${shown(body.model)}\``;
       return this.fail({ code: 'model_not_allowed', message, param: 'model' });
     }
@@ -298,6 +320,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     }
   }
 
+  abortAtEngine(endpoint: EndpointState, abortId: string): Promise<void> {
+    return abortAtEngine(endpoint, abortId, this.core.sideAgent);
+  }
+
   released(attempt: Attempt): void {
     this.tries?.remove(attempt);
     if (this.phase === 'ended' && this.tries?.running.length === 0) this.watch.stop();
@@ -318,7 +344,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     }
     this.winner = attempt;
     this.facts.winner = attempt;
-    this.request?.body.release();
+    this.letGoOfBody();
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
     this.lastEventMs = now;
@@ -581,7 +607,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
     this.endedMs = now;
     this.enter('ended', now);
     if (this.finishedBusiness) this.watch.stop();
-    this.pieces = [];
+    this.letGoOfBody();
     this.budget?.end();
     this.facts.lastTokenMs = this.lastTokenMs;
     if (outcome !== 'ok' && outcome !== 'engine_error') this.trace.error = outcome;

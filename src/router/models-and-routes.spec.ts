@@ -1,6 +1,11 @@
+import { createHash } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ModelConfig } from '../config/server-config.js';
+import { systemClock } from '../shared/clock.js';
 import { RouterHarness } from '../../test/support/router-harness.js';
+import { waitFor } from '../../test/support/wait-for.js';
+import { BodyBudget, BodyBuffer } from './body-buffer.js';
+import { Turns } from './turns.js';
 
 let harness: RouterHarness;
 afterEach(() => harness.stop());
@@ -98,6 +103,20 @@ describe('models', () => {
   });
 });
 
+describe('fallbacks', () => {
+  it('answer for a model that has nothing, in their own name', async () => {
+    harness = await RouterHarness.start({
+      endpoints: [{ models: ['small'] }],
+      configure: (config) => config.models.push(declare('large', { fallback: ['gone', 'small'] })),
+    });
+    harness.engine().onRequest((_request, wire) => wire.respond(200, OK));
+    const response = await (await harness.chat({ model: 'large' }, { 'x-request-id': 'f1' })).response();
+    expect(response.status).toBe(200);
+    expect(harness.engine().lastRequest.body.toString()).toContain('"model":"small"');
+    expect(harness.router.explainRequest('f1')).toMatchObject({ model: 'small', alias: 'large' });
+  });
+});
+
 describe('bodies', () => {
   // Strict request types dropped or refused what engines understand; guards against prototypes refused legal schemas.
   it('reach the engine byte for byte', async () => {
@@ -154,6 +173,40 @@ describe('bodies', () => {
     expect((await chunked.response()).status).toBe(413);
     await chunked.send('0\r\n\r\n');
     expect(await chunked.waitClosed()).toBe('fin');
+  });
+
+  it('are held only as far as there is room for all of them', () => {
+    const budget = new BodyBudget(100);
+    const first = new BodyBuffer(1_000, budget, -1);
+    const second = new BodyBuffer(1_000, budget, -1);
+    expect(first.push(Buffer.alloc(60))).toBeUndefined();
+    expect(second.push(Buffer.alloc(60))).toBe('no_room');
+    first.release();
+    first.release();
+    expect(budget.heldBytes).toBe(0);
+    expect(second.push(Buffer.alloc(60))).toBeUndefined();
+    expect(new BodyBuffer(10, budget, -1).push(Buffer.alloc(11))).toBe('too_large');
+  });
+
+  it('that are large come whole, announced or not, and are read one per turn of the loop', async () => {
+    harness = await RouterHarness.start();
+    harness.engine().onRequest((request, wire) => wire.respond(200, `{"sha":"${request.bodySha256}"}`));
+    const content = Array.from({ length: 300_000 }, (_, i) => String(i % 997)).join(' ');
+    const body = JSON.stringify({ model: 'm1', messages: [{ content }] });
+    const sha = createHash('sha256').update(body).digest('hex');
+    const clients = await Promise.all(
+      Array.from({ length: 5 }, () => harness.chat({ messages: [{ content }] })),
+    );
+    for (const client of clients) expect((await client.response()).body.toString()).toBe(`{"sha":"${sha}"}`);
+    const order: number[] = [];
+    const turns = new Turns(systemClock);
+    for (let i = 0; i < 3; i++) turns.add(() => order.push(i));
+    expect(order).toEqual([]);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    expect(order.length).toBeLessThan(3);
+    await waitFor(() => order.length === 3);
+    expect(order).toEqual([0, 1, 2]);
+    expect(harness.router.bodies.heldBytes).toBe(0);
   });
 
   it('of other types or packed are refused with 415 in our form', async () => {

@@ -1,8 +1,9 @@
+import type { Agent } from 'undici';
 import type { Clock, Timer } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
 import type { EndpointState } from './endpoint-state.js';
-import { probe, probeManner, sideAgent } from './prober.js';
+import { probe, probeManner } from './prober.js';
 import { isScraped, scrape } from './scraper.js';
 
 /** How often it is looked whose turn it is. */
@@ -15,6 +16,7 @@ export interface PatrolOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly logger: Logger;
+  readonly agent: Agent;
   readonly endpoints: () => Iterable<EndpointState>;
   /** Replaces the engine kinds' own periods, for tests. */
   readonly everyMs?: number;
@@ -35,7 +37,6 @@ interface Rounds {
  * turn and its own deadline: one that hangs delays nobody else's.
  */
 export class Patrol {
-  private readonly agent = sideAgent();
   private readonly rounds = new WeakMap<EndpointState, Rounds>();
   private timer: Timer | undefined;
   private stopped = false;
@@ -46,10 +47,9 @@ export class Patrol {
     this.timer = this.options.clock.setTimer(TICK_MS, () => this.tick());
   }
 
-  async stop(): Promise<void> {
+  stop(): void {
     this.stopped = true;
     this.timer?.cancel();
-    await this.agent.destroy();
   }
 
   private tick(): void {
@@ -91,7 +91,7 @@ export class Patrol {
 
   private async probe(endpoint: EndpointState, rounds: Rounds): Promise<void> {
     rounds.probing = true;
-    const finding = await probe(endpoint.endpoint, probeManner(endpoint.endpoint.engine), this.agent);
+    const finding = await probe(endpoint.endpoint, probeManner(endpoint.endpoint.engine), this.options.agent);
     rounds.probing = false;
     if (this.stopped || endpoint.draining) return;
     endpoint.probed(finding.healthy, this.options.clock.monotonicMs());
@@ -104,7 +104,7 @@ export class Patrol {
 
   private async scrape(endpoint: EndpointState, rounds: Rounds): Promise<void> {
     rounds.scraping = true;
-    const load = await scrape(endpoint.endpoint, this.agent);
+    const load = await scrape(endpoint.endpoint, this.options.agent);
     rounds.scraping = false;
     const now = this.options.clock.monotonicMs();
     if (load === undefined) rounds.scrapeAtMs = now + SCRAPE_AGAIN_MS;

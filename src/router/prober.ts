@@ -25,7 +25,7 @@ const BODY_MAX_BYTES = 64 * 1024;
 
 /** Connections of probes and scrapes: apart from the data path's, one at a time, none kept. */
 export function sideAgent(): Agent {
-  return new Agent({ pipelining: 0, connections: 2, keepAliveTimeout: 1, keepAliveMaxTimeout: 1 });
+  return new Agent({ pipelining: 0, connections: 16, keepAliveTimeout: 1, keepAliveMaxTimeout: 1 });
 }
 
 /** Where `path` is on an endpoint, outside the versioned API. */

@@ -17,8 +17,11 @@ export interface ReadBody {
   readonly maxTokens: number | undefined;
   /** The gateway asks for usage where the client did not, and takes it out of the answer again. */
   readonly stripUsage: boolean;
-  /** The body for an engine that knows the model as `engineModel`; all else byte for byte. */
-  forEngine(engineModel: string): SplicedBody;
+  /**
+   * The body for an engine that knows the model as `engineModel`; all else byte for byte.
+   * @param requestId for engines that are asked by id to give a request up
+   */
+  forEngine(engineModel: string, requestId?: string): SplicedBody;
   /** Lets go of the bytes: there will be no other attempt, and a long stream must not keep them. */
   release(): void;
 }
@@ -68,8 +71,9 @@ class JsonBody implements ReadBody {
     return this.scan.maxCompletionTokens ?? this.scan.maxTokens;
   }
 
-  forEngine(engineModel: string): SplicedBody {
-    return spliceBody(this.bytes, this.scan, { model: engineModel, includeUsage: this.includeUsage });
+  forEngine(engineModel: string, requestId?: string): SplicedBody {
+    const changes = { model: engineModel, includeUsage: this.includeUsage };
+    return spliceBody(this.bytes, this.scan, requestId === undefined ? changes : { ...changes, requestId });
   }
 
   release(): void {

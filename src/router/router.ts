@@ -5,10 +5,12 @@ import { systemClock, type Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
 import { AccessLog } from './access-log.js';
+import { BodyBudget } from './body-buffer.js';
 import { allowAll, isRefusal, type Authoriser } from './authoriser.js';
 import { commonHeaders, giveBody, giveError, preflightHeaders } from './answer-heads.js';
 import type { GatewayError } from './dialects.js';
 import { EndpointTable } from './endpoint-table.js';
+import type { EndpointState, EvidenceTurn } from './endpoint-state.js';
 import { Exchange } from './exchange.js';
 import type { RouterCore, Stoppable } from './exchange-account.js';
 import { ExplainRing, type RequestExplanation } from './explain-ring.js';
@@ -28,7 +30,9 @@ import {
 } from './router.metrics.js';
 import { matchRoute, type DialectName, type EngineRoute, type RouteMatch } from './routes.js';
 import { RoutingProfiles } from './routing-profiles.js';
+import { sideAgent } from './prober.js';
 import { staticTable, withStatic } from './static-table.js';
+import { Turns } from './turns.js';
 
 export interface RouterOptions {
   readonly config: ServerConfig;
@@ -57,10 +61,14 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   readonly accessLog: AccessLog;
   readonly authoriser: Authoriser;
   readonly exchanges = new Set<Stoppable>();
+  readonly bodies = new BodyBudget();
+  readonly turns: Turns;
+  readonly sideAgent = sideAgent();
   private readonly fixed: Omit<RoutingTable, 'version'>;
   private readonly models_: ModelList;
   private readonly listener: Listener;
   private readonly ids: () => string;
+  private readonly logger: Logger;
   private readonly evidenceListeners = new Set<() => void>();
   private readonly patrol: Patrol | undefined;
   private stopping = false;
@@ -71,6 +79,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.random = options.random ?? systemRandom;
     this.ids = options.ids ?? requestIds(this.random);
     this.config = config.router;
+    this.turns = new Turns(this.clock);
+    this.logger = options.logger;
     this.authoriser = options.authoriser ?? allowAll;
     this.accessLog = new AccessLog(options.logger, this.clock);
     this.profiles = new RoutingProfiles(config.router);
@@ -78,7 +88,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       clock: this.clock,
       random: this.random,
       profiles: this.profiles,
-      evidenceTurned: () => this.evidenceListeners.forEach((listener) => listener()),
+      evidenceTurned: (endpoint, turn) => this.evidenceTurned(endpoint, turn),
     });
     this.fixed = staticTable(config);
     this.table.apply({ version: 0, ...this.fixed });
@@ -88,6 +98,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
         clock: this.clock,
         random: this.random,
         logger: options.logger,
+        agent: this.sideAgent,
         endpoints: () => this.table.published(),
         ...(options.probes === undefined ? {} : { everyMs: options.probes }),
       });
@@ -130,7 +141,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const timer = this.clock.setTimer(graceMs, () => this.endAll());
     await stopped;
     timer.cancel();
-    await this.patrol?.stop();
+    this.patrol?.stop();
+    await this.sideAgent.destroy();
     this.table.destroy();
     this.accessLog.flush();
   }
@@ -140,6 +152,24 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     for (const exchange of this.exchanges) exchange.shutDown();
     // The last bytes leave in this turn of the loop; whoever does not take them now never will.
     this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
+  }
+
+  private evidenceTurned(endpoint: EndpointState, turn: EvidenceTurn): void {
+    const { id, generation } = endpoint;
+    const fields = { endpoint: id, generation, ...endpoint.evidenceView() };
+    switch (turn) {
+      case 'ejected': {
+        const reason = endpoint.health.ejectedBecause;
+        this.logger.warn({ ...fields, reason }, 'the endpoint is taken out for a while');
+        break;
+      }
+      case 'returned':
+        this.logger.info(fields, 'the endpoint works again');
+        break;
+      case 'kept_last':
+        this.logger.debug(fields, 'the endpoint fails, but nothing else serves its model');
+    }
+    this.evidenceListeners.forEach((listener) => listener());
   }
 
   // ---------------------------------------------------------------- RouterPort
@@ -255,7 +285,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
     const all = new URLSearchParams(head.query).get('all') === 'true';
     if (match.kind === 'models') {
-      return this.giveJson(front, common, 200, this.models_.list(principal, all), MODELS_ROUTE_INDEX);
+      this.giveJson(front, common, 200, this.models_.list(principal, all), MODELS_ROUTE_INDEX);
+      return this.log(head, match, 200, 'ok');
     }
     const found = this.models_.find(match.id, principal);
     if (found === undefined) {
@@ -266,7 +297,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       const message = 'no replica of the model is ready';
       return this.refuse(front, head, match, common, { code: 'no_ready_replica', message });
     }
-    return this.giveJson(front, common, 200, found.entry(all), MODELS_ROUTE_INDEX);
+    this.giveJson(front, common, 200, found.entry(all), MODELS_ROUTE_INDEX);
+    this.log(head, match, 200, 'ok');
   }
 
   private answerHealth(front: NodeFront, common: string[]): void {
@@ -307,13 +339,18 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const extra = allow === undefined ? {} : { allow };
     const status = giveError(front, dialectFor(match), common, error, extra);
     this.countLocal(routeIndexOf(match), status);
+    this.log(head, match, status, error.code);
+  }
+
+  /** One line for what was answered here; health checks have none, they come every few seconds for ever. */
+  private log(head: RequestHead, match: RouteMatch, status: number, outcome: string): void {
     this.accessLog.write({
       requestId: head.requestId,
       method: METHODS.has(head.method) ? head.method : 'other',
       route: match.kind === 'engine' ? match.route.label : match.kind,
       model: undefined,
       status,
-      outcome: error.code,
+      outcome,
       durationMs: 0,
     });
   }

@@ -11,6 +11,7 @@ import {
 } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
 import { Attempt, type AttemptOwner } from './attempt.js';
+import { wantsAbortCall } from './engine-abort.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
 import { ExplainedAttempt, type RequestTrace } from './explain-ring.js';
@@ -112,26 +113,29 @@ export class Tries {
     uncachedTokens: number,
     nowMs: number,
   ): Attempt {
-    const { body, model, outputTokens, arrivedMs } = this.request;
+    const { head, route, body, model, outputTokens, arrivedMs } = this.request;
     this.sends += 1;
     const { id, generation } = endpoint;
     const record = new ExplainedAttempt(this.sends, id, generation, kind, nowMs - arrivedMs);
     this.trace.attempts.push(record);
     const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
-    const attempt = new Attempt(this.owner, endpoint, lease, trial, tokensAhead, record);
+    const attemptId = `${head.requestId}-${this.sends}`;
+    const abortId = route.generates && wantsAbortCall(endpoint) ? attemptId : undefined;
+    const attempt = new Attempt(this.owner, endpoint, lease, { trial, tokensAhead, abortId }, record);
     this.running.push(attempt);
-    const { parts, length } = body.forEngine(model.name);
-    attempt.send({ head: this.engineHead(endpoint, length), body: parts, fresh: kind === 'fresh_socket' });
+    const { parts, length } = body.forEngine(model.name, abortId);
+    const text = this.engineHead(endpoint, length, attemptId);
+    attempt.send({ head: text, body: parts, fresh: kind === 'fresh_socket' });
     return attempt;
   }
 
-  private engineHead(endpoint: EndpointState, length: number): string {
+  private engineHead(endpoint: EndpointState, length: number, attemptId: string): string {
     const { head, route } = this.request;
     return (
       endpoint.requestHead(route, head.query) +
       `content-type: ${head.contentType ?? 'application/json'}\r\ncontent-length: ${length}\r\n` +
-      `accept-encoding: identity\r\nx-request-id: ${head.requestId}-${this.sends}\r\n${head.passed}\r\n`
+      `accept-encoding: identity\r\nx-request-id: ${attemptId}\r\n${head.passed}\r\n`
     );
   }
 

@@ -20,6 +20,8 @@ export interface BodyChanges {
   model?: string;
   /** True to have the engine report usage at the end of a stream. */
   includeUsage?: boolean;
+  /** Id under which the engine can be asked to give the request up (`rid`); a client's own stays in force. */
+  requestId?: string;
 }
 
 /** Applies the changes that are needed; with none the original buffer is the only part. */
@@ -30,6 +32,10 @@ export function spliceBody(body: Buffer, scan: ScannedBody, changes: BodyChanges
   }
   const usageEdit = changes.includeUsage === true ? includeUsageEdit(scan) : undefined;
   if (usageEdit !== undefined) edits.push(usageEdit);
+  if (changes.requestId !== undefined) {
+    // First, so that a client's own, which comes later, is the one that counts.
+    edits.push(insertion(scan.afterOpen, `"rid":${JSON.stringify(changes.requestId)},`));
+  }
   return applyEdits(body, edits);
 }
 
