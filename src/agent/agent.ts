@@ -48,6 +48,7 @@ export class Agent {
   private readonly gpus: GpuMonitor;
   private readonly shards: ShardSet;
   private readonly logs: LogRequests;
+  private readonly reports: ReportBuilder;
   private readonly link: AgentLink;
   private closing: Promise<void> | undefined;
 
@@ -88,15 +89,16 @@ export class Agent {
       directoryOf: (shardId) => shardDirectory(this.shardsDir, shardId),
       send: (chunk) => this.link.sendLog(chunk),
     });
-    const reports = new ReportBuilder({
+    this.reports = new ReportBuilder({
       config: { modelRoots: config.modelRoots, stateDir: this.stateDir },
       clock,
       shards: this.shards,
       gpus: this.gpus,
       engines,
       timings,
+      changed: () => this.link.notify(),
     });
-    this.link = this.makeLink(reports);
+    this.link = this.makeLink();
   }
 
   /** Takes over running engines, then dials the server. */
@@ -106,13 +108,17 @@ export class Agent {
       logger.warn({}, 'no /proc on this system: engines of an earlier agent are not taken over');
     await this.shards.recover();
     this.gpus.start();
-    // A first report without GPUs would be an incomplete one; but a stuck driver must not keep the node away.
-    await within(clock, timings.firstReportMs, this.gpus.fresh());
+    // A first report without GPUs would be an incomplete one; but a stuck driver or file server must not keep the node away.
+    await within(clock, timings.firstReportMs, Promise.all([this.gpus.fresh(), this.reports.refresh()]));
     this.link.start();
   }
 
   stopEngines(): Promise<void> {
     return this.shards.stopAll();
+  }
+
+  killEngines(): void {
+    this.shards.killAll();
   }
 
   /** Ends the agent; engines serve on, unless the configuration says otherwise. Harmless when repeated. */
@@ -166,7 +172,7 @@ export class Agent {
     };
   }
 
-  private makeLink(reports: ReportBuilder): AgentLink {
+  private makeLink(): AgentLink {
     const { config, logger, clock, random, timings } = this.deps;
     return new AgentLink({
       server: config.server,
@@ -178,7 +184,7 @@ export class Agent {
       logger: logger.child({ component: 'link' }),
       heartbeatMs: config.heartbeat,
       hello: () => this.hello(),
-      report: (sequence, max, withTails) => reports.build(sequence, max, withTails),
+      report: (sequence, max, withTails) => this.reports.build(sequence, max, withTails),
       highestTerm: () => this.shards.highestTerm,
       welcomed: (term) => this.shards.raiseTerm(term),
       order: (message) => {

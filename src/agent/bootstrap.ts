@@ -23,6 +23,8 @@ export interface RunningAgent {
   readonly nodeId: string;
   /** Stops every engine the agent runs, and returns when nothing of them lives. */
   stopEngines(): Promise<void>;
+  /** Kills what is left of the engines, at once and without waiting. */
+  killEngines(): void;
   /** Ends the agent; what becomes of engines is `onExit`'s word. */
   close(): Promise<void>;
 }
@@ -48,10 +50,11 @@ export async function startAgent(config: AgentConfig, start: AgentStart): Promis
     await agent.close();
     throw error;
   }
-  start.logger.info({ node: agent.node.nodeId, address: agent.node.address }, 'agent started');
+  start.logger.debug({ node: agent.node.nodeId, address: agent.node.address }, 'agent started');
   return {
     nodeId: agent.node.nodeId,
     stopEngines: () => agent.stopEngines(),
+    killEngines: () => agent.killEngines(),
     close: async () => {
       await agent.close();
       await app.close();

@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { hostname, networkInterfaces } from 'node:os';
 import type { AgentConfig } from '../config/agent-config.js';
-import type { NodeCondition } from '../domain/cluster.js';
+import type { EngineOffer, NodeCondition } from '../domain/cluster.js';
+import type { EngineCatalog } from './engines/catalog.js';
 import { hubCacheDir, weightsPresent } from './engines/model-source.js';
 import { DISK_FREE_MIN_BYTES, WEIGHTS_LISTED_MAX } from './limits.js';
 import { freeBytes } from './start-checks.js';
@@ -92,14 +93,22 @@ const socketTables = (): (string | undefined)[] => [readText('/proc/net/tcp'), r
 /** Facts that change slowly; reading them costs more than a report may. */
 export interface SlowFacts {
   readonly weightsPresent: readonly string[];
+  readonly engines: readonly EngineOffer[];
   readonly conditions: readonly NodeCondition[];
 }
 
-export function readSlowFacts(config: Pick<AgentConfig, 'modelRoots' | 'stateDir'>): SlowFacts {
-  const free = freeBytes(config.stateDir);
+export const NO_SLOW_FACTS: SlowFacts = { weightsPresent: [], engines: [], conditions: [] };
+
+/** Reads without blocking anybody; takes as long as the slowest file server. */
+export async function readSlowFacts(
+  config: Pick<AgentConfig, 'modelRoots' | 'stateDir'>,
+  engines: Pick<EngineCatalog, 'offers'>,
+): Promise<SlowFacts> {
+  const free = await freeBytes(config.stateDir);
   const full = free !== undefined && free < DISK_FREE_MIN_BYTES;
   return {
-    weightsPresent: weightsPresent(config.modelRoots, hubCacheDir(process.env), WEIGHTS_LISTED_MAX),
+    weightsPresent: await weightsPresent(config.modelRoots, hubCacheDir(process.env), WEIGHTS_LISTED_MAX),
+    engines: await engines.offers(),
     conditions: full
       ? [
           {

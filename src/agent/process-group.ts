@@ -69,6 +69,11 @@ export class ProcessGroup {
     return { killed: true, survivors: this.members() };
   }
 
+  /** KILL to all, at once and without waiting. */
+  kill(): void {
+    this.signalAll('SIGKILL');
+  }
+
   private async emptyWithin(limitMs: number, again?: NodeJS.Signals): Promise<boolean> {
     const { clock, pollMs } = this.deps;
     const deadlineMs = clock.monotonicMs() + limitMs;

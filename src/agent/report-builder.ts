@@ -6,7 +6,7 @@ import type { EngineCatalog } from './engines/catalog.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { LOG_TAIL_MAX_BYTES, type AgentTimings } from './limits.js';
 import { tailBytes } from './log-text.js';
-import { listeningPorts, readSlowFacts, type SlowFacts } from './node-facts.js';
+import { listeningPorts, NO_SLOW_FACTS, readSlowFacts, type SlowFacts } from './node-facts.js';
 import type { AgentConfig } from '../config/agent-config.js';
 import type { ShardSet } from './shard-set.js';
 
@@ -17,6 +17,8 @@ export interface ReportBuilderDeps {
   readonly gpus: GpuMonitor;
   readonly engines: EngineCatalog;
   readonly timings: Pick<AgentTimings, 'nodeFactsIntervalMs'>;
+  /** The first slow facts are there: reports are whole from now on. */
+  readonly changed: () => void;
 }
 
 /** Half of a message may be log tails; the rest is room for everything else. */
@@ -24,7 +26,9 @@ const TAILS_SHARE = 0.5;
 
 export class ReportBuilder {
   private readonly startedMs: number;
-  private slow: { readonly facts: SlowFacts; readonly readMs: number } | undefined;
+  private slow: SlowFacts | undefined;
+  private slowReadMs = Number.NEGATIVE_INFINITY;
+  private reading: Promise<void> | undefined;
 
   constructor(private readonly deps: ReportBuilderDeps) {
     this.startedMs = deps.clock.monotonicMs();
@@ -32,16 +36,17 @@ export class ReportBuilder {
 
   /** `withTails` false leaves all logs out: for a server that refused a message of the usual size. */
   build(sequence: number, maxMessageBytes: number, withTails: boolean): NodeReport {
-    const { shards, gpus, engines, clock } = this.deps;
+    const { shards, gpus, clock } = this.deps;
     const picture = gpus.picture();
     const ours = shards.ports();
-    const slow = this.slowFacts();
+    void this.refresh();
+    const slow = this.slow ?? NO_SLOW_FACTS;
     return {
       sequence,
-      complete: picture !== undefined,
+      complete: picture !== undefined && this.slow !== undefined,
       gpus: picture?.gpus ?? [],
       shards: boundTails(shards.reports(), withTails ? maxMessageBytes * TAILS_SHARE : 0),
-      engines: engines.offers(),
+      engines: slow.engines,
       portsTaken: listeningPorts().filter((port) => !ours.has(port)),
       weightsPresent: slow.weightsPresent,
       conditions: [...shards.conditions(), ...gpus.conditions(), ...slow.conditions],
@@ -49,11 +54,19 @@ export class ReportBuilder {
     };
   }
 
-  private slowFacts(): SlowFacts {
-    const nowMs = this.deps.clock.monotonicMs();
-    if (this.slow === undefined || nowMs - this.slow.readMs >= this.deps.timings.nodeFactsIntervalMs)
-      this.slow = { facts: readSlowFacts(this.deps.config), readMs: nowMs };
-    return this.slow.facts;
+  /** Reads what changes slowly once more, when it is time; a report never waits for it. */
+  refresh(): Promise<void> {
+    const { clock, timings } = this.deps;
+    if (clock.monotonicMs() - this.slowReadMs < timings.nodeFactsIntervalMs) return Promise.resolve();
+    this.reading ??= this.read().finally(() => (this.reading = undefined));
+    return this.reading;
+  }
+
+  private async read(): Promise<void> {
+    const first = this.slow === undefined;
+    this.slow = await readSlowFacts(this.deps.config, this.deps.engines);
+    this.slowReadMs = this.deps.clock.monotonicMs();
+    if (first) this.deps.changed();
   }
 }
 

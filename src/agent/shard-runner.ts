@@ -165,6 +165,11 @@ export class ShardRunner {
     return this.leaving.signal.aborted ? Promise.resolve() : this.done;
   }
 
+  /** KILL to everything of the shard, at once and without waiting. */
+  kill(): void {
+    this.process?.kill();
+  }
+
   /** Stops watching without touching the engine: the agent ends, the engine serves on. */
   async leave(): Promise<void> {
     this.leaving.abort();
@@ -247,14 +252,14 @@ export class ShardRunner {
     if (this.stopping.signal.aborted) return STOPPED;
     const driver = this.deps.engines.driver(this.spec.engine);
     if (driver === undefined) return notOffered(this.spec);
-    const launch = this.plan(driver, command);
+    const launch = await this.plan(driver, command);
     if (isRefusal(launch)) return launch;
     const obstacle = await this.clearTheWay(driver, command, launch);
     if (this.stopping.signal.aborted) return STOPPED;
     if (this.leaving.signal.aborted) return undefined;
     if (obstacle !== undefined) return obstacle;
     // Once more, with what the last look at the GPUs showed.
-    const fresh = this.plan(driver, command);
+    const fresh = await this.plan(driver, command);
     if (isRefusal(fresh)) return fresh;
     try {
       await this.spawn(fresh);
@@ -266,7 +271,7 @@ export class ShardRunner {
     return this.watch(driver);
   }
 
-  private plan(driver: EngineDriver, command: StartShardCommand): Launch | Refusal {
+  private plan(driver: EngineDriver, command: StartShardCommand): Promise<Launch | Refusal> {
     const { engines, launch, gpus } = this.deps;
     const { gpuUuids } = this.spec;
     const picture = gpus.picture();
@@ -290,7 +295,7 @@ export class ShardRunner {
     const { checks, launch: settings } = this.deps;
     const signal = AbortSignal.any([this.stopping.signal, this.leaving.signal]);
     const waiting: Waiting = (phase, what) => this.setPhase(phase, what);
-    const disk = diskHasRoom(launch.source, checks.stateDir, launch.env);
+    const disk = await diskHasRoom(launch.source, checks.stateDir, launch.env);
     if (disk !== undefined) return disk;
     await turnToLoad(this.spec, launch.source, checks, waiting, signal);
     return (

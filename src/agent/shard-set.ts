@@ -6,7 +6,7 @@ import { planAdoption } from './adoption.js';
 import type { GpuHolder } from './gpu/emptiness.js';
 import { EXITED_SHARDS_MAX } from './limits.js';
 import { readMarker } from './marker.js';
-import type { ProcessTable } from './process-table.js';
+import type { ProcessFacts, ProcessTable } from './process-table.js';
 import { ShardRunner, type RunnerDeps } from './shard-runner.js';
 import type { AgentState, LoadedState, StateFile, StoredGpu } from './state-file.js';
 
@@ -26,6 +26,8 @@ export interface ShardSetDeps {
 
 /** Shards whose generation is remembered after they are gone. */
 const GENERATIONS_MAX = 1024;
+/** Processes remembered as ours or not. */
+const MARKED_MAX = 4_096;
 /** What is left of a lost record has no business running on. */
 const ORPHAN_GRACE_MS = 10_000;
 
@@ -34,6 +36,7 @@ export class ShardSet {
   /** Earlier generations that still make room for a later one. */
   private readonly making = new Set<ShardRunner>();
   private readonly generations: Map<string, number>;
+  private readonly marked = new Map<number, { readonly startTicks: number; readonly ours: boolean }>();
   private term: number;
   private readonly notes: NodeCondition[] = [];
 
@@ -177,10 +180,21 @@ export class ShardSet {
 
   /** True for processes of our engines. */
   isOurs(pid: number): boolean {
-    const { processes, agent } = this.deps;
-    const groupId = processes.read(pid)?.groupId;
-    if (groupId !== undefined && this.live().some((runner) => runner.leaderPid === groupId)) return true;
-    return readMarker(agent, processes.environment(pid)) !== undefined;
+    const { processes } = this.deps;
+    const facts = processes.read(pid);
+    if (facts === undefined) return false;
+    if (this.live().some((runner) => runner.leaderPid === facts.groupId)) return true;
+    return this.isMarked(facts);
+  }
+
+  /** Reading an environment may block on a process that is stuck, so each is read once. */
+  private isMarked({ pid, startTicks }: ProcessFacts): boolean {
+    const known = this.marked.get(pid);
+    if (known?.startTicks === startTicks) return known.ours;
+    const ours = readMarker(this.deps.agent, this.deps.processes.environment(pid)) !== undefined;
+    if (this.marked.size >= MARKED_MAX) this.marked.clear();
+    this.marked.set(pid, { startTicks, ours });
+    return ours;
   }
 
   /** Ports our shards were given: taken by us, not by somebody else. */
@@ -193,6 +207,11 @@ export class ShardSet {
   /** Ends every engine of this node. */
   async stopAll(): Promise<void> {
     await Promise.all(this.live().map((runner) => runner.stop(runner.spec.stopGraceMs)));
+  }
+
+  /** Kills every engine of this node, at once and without waiting. */
+  killAll(): void {
+    for (const runner of this.live()) runner.kill();
   }
 
   /** Leaves every engine running and stops watching. */

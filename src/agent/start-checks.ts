@@ -1,5 +1,5 @@
 /** What must hold before an engine is started, each check with its own "no". */
-import { statfsSync } from 'node:fs';
+import { statfs } from 'node:fs/promises';
 import type { StartShardCommand } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import { listens, canBind } from './ports-in-use.js';
@@ -114,18 +114,18 @@ export async function portIsFree(bindHost: string, spec: ShardSpec): Promise<Ref
   return { verdict: 'portTaken', message: `port ${spec.ports.http} on ${bindHost} is held by somebody else` };
 }
 
-export function diskHasRoom(
+export async function diskHasRoom(
   source: ModelSource,
   stateDir: string,
   env: Readonly<Record<string, string>>,
-): Refusal | undefined {
-  const free = freeBytes(stateDir);
+): Promise<Refusal | undefined> {
+  const free = await freeBytes(stateDir);
   if (free !== undefined && free < DISK_FREE_MIN_BYTES)
     return { verdict: 'diskFull', message: `${mib(free)} MiB are free for logs and state in ${stateDir}` };
   if (source.kind !== 'repository') return undefined;
   const cache = hubCacheDir(env);
-  if (inHubCache(cache, source.id)) return undefined;
-  const cacheFree = freeBytes(cache);
+  if (await inHubCache(cache, source.id)) return undefined;
+  const cacheFree = await freeBytes(cache);
   if (cacheFree === undefined || cacheFree >= DISK_FREE_DOWNLOAD_MIN_BYTES) return undefined;
   return {
     verdict: 'diskFull',
@@ -134,9 +134,9 @@ export function diskHasRoom(
 }
 
 /** Free space where `path` is or would be; undefined when it cannot be told. */
-export function freeBytes(path: string): number | undefined {
+export async function freeBytes(path: string): Promise<number | undefined> {
   try {
-    const { bavail, bsize } = statfsSync(path);
+    const { bavail, bsize } = await statfs(path);
     return bavail * bsize;
   } catch {
     return undefined;

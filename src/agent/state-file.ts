@@ -110,10 +110,18 @@ export class StateFile {
       return true;
     } catch (error) {
       this.lastError = error instanceof Error ? error.message : String(error);
-      // A half-written temporary file would keep the last bytes of a full disk occupied.
-      rmSync(temporary, { force: true });
+      discard(temporary);
       return false;
     }
+  }
+}
+
+/** A half-written temporary file would keep the last bytes of a full disk occupied. */
+function discard(path: string): void {
+  try {
+    rmSync(path, { force: true });
+  } catch {
+    // Whatever stands there is not ours to remove; the error that counts is told already.
   }
 }
 

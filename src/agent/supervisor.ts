@@ -45,6 +45,8 @@ export interface EngineProcess {
   cpuTicks(): number | undefined;
   /** TERM, grace, KILL to everything that belongs to the engine. */
   end(graceMs: number): Promise<GroupEnd>;
+  /** KILL to everything, at once and without waiting. */
+  kill(): void;
 }
 
 /** A program that could not even be started. */
@@ -153,6 +155,7 @@ function engineProcess(
     members: () => group.members(),
     cpuTicks: () => group.cpuTicks(),
     end: (graceMs) => group.end(graceMs),
+    kill: () => group.kill(),
   };
 }
 

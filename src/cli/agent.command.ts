@@ -2,8 +2,9 @@ import { Command, Option } from 'nest-commander';
 import type { AgentConfig } from '../config/agent-config.js';
 import { loadAgentConfig, type LoadedConfig } from '../config/load.js';
 import { systemClock } from '../shared/clock.js';
-import { formatProblem } from '../shared/errors.js';
+import { EXIT, formatProblem } from '../shared/errors.js';
 import { createLogger, type Logger } from '../shared/logger.js';
+import { QuietExit } from './failure.js';
 import { LlmgwCommand, collect } from './llmgw-command.js';
 import { scalarFlags, warnAbout } from './server.command.js';
 import { StopSignals } from './stop-signals.js';
@@ -26,7 +27,7 @@ interface AgentOptions {
 export class AgentCommand extends LlmgwCommand {
   protected override readonly examples = [
     ['llmgw agent --server 10.0.0.1:8082 --label zone=a', 'join this machine to a server'],
-    ['llmgw agent --config agent.yaml --check', 'check the configuration and end'],
+    ['llmgw agent --config agent.yaml --check', 'check configuration and machine, and end'],
   ] as const;
 
   @Option({
@@ -68,7 +69,7 @@ export class AgentCommand extends LlmgwCommand {
     return value;
   }
 
-  @Option({ flags: '--check', description: 'check the configuration and end' })
+  @Option({ flags: '--check', description: 'check configuration and machine, say what is missing, and end' })
   parseCheck(): boolean {
     return true;
   }
@@ -78,6 +79,7 @@ export class AgentCommand extends LlmgwCommand {
     if (options.check === true) {
       for (const problem of loaded.warnings) process.stderr.write(`warning: ${formatProblem(problem)}\n`);
       process.stdout.write('the configuration is valid\n');
+      await checkMachine(loaded.config);
       return;
     }
     const logger = createLogger(loaded.config.log);
@@ -100,6 +102,14 @@ function readAgentConfig(options: AgentOptions): LoadedConfig<AgentConfig> {
     }),
     labels: options.label ?? [],
   });
+}
+
+/** What this machine lacks, one line each; ends with failure when something must be mended first. */
+async function checkMachine(config: AgentConfig): Promise<void> {
+  const { examine, findingText, systemDoctorDeps } = await import('../agent/doctor.js');
+  const findings = await examine(config, systemDoctorDeps(config, systemClock));
+  for (const finding of findings) process.stdout.write(`${findingText(finding)}\n`);
+  if (findings.some(({ level }) => level === 'problem')) throw new QuietExit(EXIT.failed);
 }
 
 async function workUntilStopped(config: AgentConfig, logger: Logger): Promise<void> {

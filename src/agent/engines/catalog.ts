@@ -1,10 +1,10 @@
 /** The engines this machine offers, by its own file; anything else is refused, whoever asks. */
 import type { AgentConfig, AgentEngineConfig } from '../../config/agent-config.js';
 import { ENGINE_KINDS, type EngineKind, type EngineOffer } from '../../domain/cluster.js';
+import { findExecutable } from '../executables.js';
 import { builtInEntry, embeddedDriver, simDriver } from './built-in.js';
 import { commandDriver } from './command.js';
 import type { EngineDriver } from './driver.js';
-import { resolveBinary } from './launch.js';
 import { llamacppDriver } from './llamacpp.js';
 import { sglangDriver } from './sglang.js';
 import { vllmDriver } from './vllm.js';
@@ -33,12 +33,21 @@ export class EngineCatalog {
     return this.config.engines[kind];
   }
 
+  /** The program of an offered engine with its base arguments, as the agent's file or habit names it. */
+  program(kind: EngineKind): readonly string[] {
+    const config = this.config.engines[kind];
+    return [config?.binary ?? DRIVERS[kind].defaultBinary ?? '', ...(config?.baseArgs ?? [])];
+  }
+
   /** What the node reports: each offered engine, with the reason when it cannot run. */
-  offers(): EngineOffer[] {
-    return ENGINE_KINDS.filter((kind) => this.offered(kind)).map((kind) => {
-      const unavailable = this.unavailable(kind);
-      return { kind, ...(unavailable === undefined ? {} : { unavailable }) };
-    });
+  async offers(): Promise<EngineOffer[]> {
+    const kinds = ENGINE_KINDS.filter((kind) => this.offered(kind));
+    return Promise.all(
+      kinds.map(async (kind) => {
+        const unavailable = await this.unavailable(kind);
+        return { kind, ...(unavailable === undefined ? {} : { unavailable }) };
+      }),
+    );
   }
 
   private offered(kind: EngineKind): boolean {
@@ -46,13 +55,13 @@ export class EngineCatalog {
     return this.config.offerBuiltIn && (kind === 'sim' || kind === 'embedded');
   }
 
-  private unavailable(kind: EngineKind): string | undefined {
+  private async unavailable(kind: EngineKind): Promise<string | undefined> {
     const driver = DRIVERS[kind];
     if ((kind === 'sim' || kind === 'embedded') && builtInEntry(kind) === undefined)
       return 'the built-in engine is not built';
     const binary = this.config.engines[kind]?.binary ?? driver.defaultBinary;
     if (binary === undefined) return `engines.${kind}.binary is not set`;
-    return resolveBinary(binary, this.ownEnv['PATH']) === undefined
+    return (await findExecutable(binary, this.ownEnv['PATH'])) === undefined
       ? `${binary} is not an executable file`
       : undefined;
   }

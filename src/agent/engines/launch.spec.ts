@@ -68,8 +68,8 @@ describe('planLaunch', () => {
       ...settings,
     });
   }
-  function launched(...args: Parameters<typeof plan>): Launch {
-    const launch = plan(...args);
+  async function launched(...args: Parameters<typeof plan>): Promise<Launch> {
+    const launch = await plan(...args);
     if (isRefusal(launch)) throw new Error(launch.message);
     return launch;
   }
@@ -104,7 +104,7 @@ describe('planLaunch', () => {
     interfaceName: 'eth1',
   };
 
-  it.each<[string, () => Launch]>([
+  it.each<[string, () => Promise<Launch>]>([
     [
       'vllm-one-gpu',
       () =>
@@ -218,7 +218,7 @@ describe('planLaunch', () => {
         ),
     ],
   ])('builds %s', async (name, make) => {
-    await expect(written(make())).toMatchFileSnapshot(`./golden/${name}.txt`);
+    await expect(written(await make())).toMatchFileSnapshot(`./golden/${name}.txt`);
   });
 
   it.each<[string, EngineKind, Parameters<typeof plan>[1], string, RegExp]>([
@@ -364,37 +364,41 @@ describe('planLaunch', () => {
       'notAllowed',
       /cannot be read/,
     ],
-  ])('refuses %s (%s)', (_what, engine, change, verdict, message) => {
-    const launch = plan(engine, change);
+  ])('refuses %s (%s)', async (_what, engine, change, verdict, message) => {
+    const launch = await plan(engine, change);
     expect(launch).toMatchObject({ verdict });
     expect(isRefusal(launch) ? launch.message : '').toMatch(message);
   });
 
-  it("lets the agent's own file allow what is guarded, never what is reserved", () => {
-    const allowed = plan('vllm', {
+  it("lets the agent's own file allow what is guarded, never what is reserved", async () => {
+    const allowed = await plan('vllm', {
       profile: { args: ['--trust-remote-code'] },
       config: { allowArgs: ['--trust-remote-code', '--port'] },
     });
     expect(isRefusal(allowed)).toBe(false);
-    const reserved = plan('vllm', { profile: { args: ['--port', '1'] }, config: { allowArgs: ['--port'] } });
+    const reserved = await plan('vllm', {
+      profile: { args: ['--port', '1'] },
+      config: { allowArgs: ['--port'] },
+    });
     expect(reserved).toMatchObject({ verdict: 'badFlag' });
   });
 
-  it('hides every GPU from a shard that has none', () => {
-    expect(launched('command', { config: { binary: 'engine' } }).env).toMatchObject({
+  it('hides every GPU from a shard that has none', async () => {
+    const { env } = await launched('command', { config: { binary: 'engine' } });
+    expect(env).toMatchObject({
       CUDA_VISIBLE_DEVICES: '',
       ROCR_VISIBLE_DEVICES: '',
     });
   });
 
-  it('names devices by UUID where their places cannot be told for sure', () => {
+  it('names devices by UUID where their places cannot be told for sure', async () => {
     const { gpuIndices: _indices, ...unsure } = nvidia;
-    const launch = launched('vllm', { start: { gpuUuids: GPUS }, profile: { gpus: 2 } }, unsure);
+    const launch = await launched('vllm', { start: { gpuUuids: GPUS }, profile: { gpus: 2 } }, unsure);
     expect(launch.env['CUDA_VISIBLE_DEVICES']).toBe(GPUS.join(','));
   });
 
-  it('knows which values are secrets', () => {
-    const launch = launched('command', {
+  it('knows which values are secrets', async () => {
+    const launch = await launched('command', {
       config: { binary: 'engine', env: { LOCAL_TOKEN: 'localsecret', PLAIN: 'x' } },
       profile: { env: { HF_TOKEN: { value: 'hf_1' }, OTHER: { value: 'open' } } },
     });

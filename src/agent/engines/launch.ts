@@ -1,9 +1,8 @@
 /** From a start command to an argument vector and an environment, or to the reason why not. */
-import { accessSync, constants, statSync } from 'node:fs';
-import { delimiter, isAbsolute, join, resolve } from 'node:path';
 import { AgentEngineConfig } from '../../config/agent-config.js';
 import { flagName, flagProblem, flagProblemText } from '../../domain/catalog/engine-flags.js';
 import type { GpuVendor, StartShardCommand } from '../../domain/cluster.js';
+import { findExecutable } from '../executables.js';
 import { SECRET_NAME } from '../redact.js';
 import {
   isRefusal,
@@ -43,19 +42,20 @@ export interface LaunchSettings {
 /** Longest single argument; the kernel refuses 128 KiB with an error that names nothing. */
 const ARG_MAX_CHARS = 32 * 1024;
 
-export function planLaunch(
+export async function planLaunch(
   driver: EngineDriver,
   config: AgentEngineConfig | undefined,
   start: StartShardCommand,
   settings: LaunchSettings,
-): Launch | Refusal {
+): Promise<Launch | Refusal> {
   const own = config ?? new AgentEngineConfig();
   const argsProblem = checkArgs(driver, own, start);
   if (argsProblem !== undefined) return argsProblem;
-  const source = driver.needsSource || start.source !== undefined ? sourceOf(driver, start, settings) : none;
+  const source =
+    driver.needsSource || start.source !== undefined ? await sourceOf(driver, start, settings) : none;
   if (isRefusal(source)) return source;
   const name = own.binary ?? driver.defaultBinary;
-  const binary = resolveBinary(name, settings.ownEnv['PATH']);
+  const binary = await findExecutable(name, settings.ownEnv['PATH']);
   if (binary === undefined) return binaryMissing(driver, name);
   const context: LaunchContext = {
     start,
@@ -74,18 +74,18 @@ export function planLaunch(
   const env = environmentOf(driver, context, settings);
   if (isRefusal(env)) return env;
   const program = driver.binaryFor?.(context, binary) ?? binary;
-  const file = resolveBinary(program, settings.ownEnv['PATH']);
+  const file = await findExecutable(program, settings.ownEnv['PATH']);
   if (file === undefined) return binaryMissing(driver, program);
   return { file, args, env: env.variables, secrets: env.secrets, source };
 }
 
 const none: ModelSource = { kind: 'none' };
 
-function sourceOf(
+async function sourceOf(
   driver: EngineDriver,
   start: StartShardCommand,
   settings: LaunchSettings,
-): ModelSource | Refusal {
+): Promise<ModelSource | Refusal> {
   if (start.source === undefined) {
     return { verdict: 'missingWeights', message: `engine ${driver.kind} needs the model's source` };
   }
@@ -166,26 +166,6 @@ function checkArg(driver: EngineDriver, config: AgentEngineConfig, arg: string):
     };
   }
   return undefined;
-}
-
-/** Absolute path of a program, by path or looked up in PATH as a shell would; undefined when it cannot be run. */
-export function resolveBinary(name: string | undefined, path: string | undefined): string | undefined {
-  if (name === undefined || name === '') return undefined;
-  if (name.includes('/')) return isExecutable(resolve(name)) ? resolve(name) : undefined;
-  return (path ?? '')
-    .split(delimiter)
-    .filter((directory) => isAbsolute(directory))
-    .map((directory) => join(directory, name))
-    .find(isExecutable);
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return statSync(path).isFile();
-  } catch {
-    return false;
-  }
 }
 
 function binaryMissing(driver: EngineDriver, name: string | undefined): Refusal {

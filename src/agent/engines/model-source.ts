@@ -1,5 +1,8 @@
-/** Turns a model's `source` into something an engine may be given: a real path under a model root, or a repository id. */
-import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
+/**
+ * Turns a model's `source` into something an engine may be given: a real path under a model root, or a repository id.
+ * Nothing in here blocks: model roots lie on file servers, and a file server that hangs must not stop heartbeats.
+ */
+import { access, readdir, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { isAbsolute, join, relative, resolve, sep } from 'node:path';
 import type { ModelSource, Refusal } from './driver.js';
@@ -8,14 +11,14 @@ import type { ModelSource, Refusal } from './driver.js';
 const REPOSITORY =
   /^([A-Za-z0-9][\w.-]{0,95}(?:\/[A-Za-z0-9][\w.-]{0,95})?(?::[\w.-]{1,64})?)(?:@([\w./-]{1,128}))?$/;
 
-export function resolveSource(
+export async function resolveSource(
   source: string | undefined,
   modelRoots: readonly string[],
-): ModelSource | Refusal {
+): Promise<ModelSource | Refusal> {
   if (source === undefined) return { kind: 'none' };
   if (source.startsWith('-')) return refused(`model source "${source}" looks like a flag`);
   if (isAbsolute(source) || source.startsWith('.')) return resolvePath(source, modelRoots);
-  const local = localPath(source, modelRoots);
+  const local = await localPath(source, modelRoots);
   if (local !== undefined) return resolvePath(local, modelRoots);
   const match = REPOSITORY.exec(source);
   if (match === null || source.includes('..')) {
@@ -29,25 +32,39 @@ export function resolveSource(
 }
 
 /** A repository laid out under a model root (`ROOT/owner/name`) is used instead of being fetched. */
-function localPath(source: string, modelRoots: readonly string[]): string | undefined {
-  return modelRoots.map((root) => join(root, source)).find((path) => existsSync(path));
+function localPath(source: string, modelRoots: readonly string[]): Promise<string | undefined> {
+  return firstExisting(modelRoots.map((root) => join(root, source)));
 }
 
-function resolvePath(path: string, modelRoots: readonly string[]): ModelSource | Refusal {
+async function firstExisting(paths: readonly string[]): Promise<string | undefined> {
+  for (const path of paths) if (await exists(path)) return path;
+  return undefined;
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await access(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function resolvePath(path: string, modelRoots: readonly string[]): Promise<ModelSource | Refusal> {
   const candidates = isAbsolute(path) ? [path] : modelRoots.map((root) => resolve(root, path));
-  const found = candidates.find((candidate) => existsSync(candidate));
+  const found = await firstExisting(candidates);
   if (found === undefined) {
     return { verdict: 'missingWeights', message: `${path} does not exist under ${rootsText(modelRoots)}` };
   }
   // Links are followed before the check: a link under a root may lead anywhere.
-  const real = realpathSync(found);
-  if (modelRoots.some((root) => isInside(real, root))) return { kind: 'path', path: real };
+  const real = await realpath(found);
+  for (const root of modelRoots) if (await isInside(real, root)) return { kind: 'path', path: real };
   return refused(`${path} lies outside the agent's modelRoots (${rootsText(modelRoots)})`);
 }
 
-function isInside(path: string, root: string): boolean {
-  if (!existsSync(root)) return false;
-  const way = relative(realpathSync(root), path);
+async function isInside(path: string, root: string): Promise<boolean> {
+  if (!(await exists(root))) return false;
+  const way = relative(await realpath(root), path);
   return way === '' || (!way.startsWith(`..${sep}`) && way !== '..' && !isAbsolute(way));
 }
 
@@ -65,30 +82,34 @@ export function hubCacheDir(env: Readonly<Record<string, string | undefined>>): 
 }
 
 /** True when the cache holds a whole snapshot: partial files carry another name until they are complete. */
-export function inHubCache(cacheDir: string, id: string): boolean {
+export async function inHubCache(cacheDir: string, id: string): Promise<boolean> {
   const repository = join(cacheDir, `models--${id.split(':', 1)[0]?.replaceAll('/', '--')}`);
-  return hasSnapshot(repository) && !hasPartialFiles(repository);
+  return (await hasSnapshot(repository)) && !(await hasPartialFiles(repository));
 }
 
-function hasSnapshot(repository: string): boolean {
-  return list(join(repository, 'snapshots')).some(
-    (snapshot) => list(join(repository, 'snapshots', snapshot)).length > 0,
-  );
+async function hasSnapshot(repository: string): Promise<boolean> {
+  for (const snapshot of await list(join(repository, 'snapshots')))
+    if ((await list(join(repository, 'snapshots', snapshot))).length > 0) return true;
+  return false;
 }
 
-function hasPartialFiles(repository: string): boolean {
-  return list(join(repository, 'blobs')).some((blob) => blob.endsWith('.incomplete'));
+async function hasPartialFiles(repository: string): Promise<boolean> {
+  return (await list(join(repository, 'blobs'))).some((blob) => blob.endsWith('.incomplete'));
 }
 
 /** Sources this node already has: what lies under the model roots, and what the cache holds whole. Bounded by `max`. */
-export function weightsPresent(modelRoots: readonly string[], cacheDir: string, max: number): string[] {
+export async function weightsPresent(
+  modelRoots: readonly string[],
+  cacheDir: string,
+  max: number,
+): Promise<string[]> {
   const found: string[] = [];
-  for (const root of modelRoots) collect(root, '', 0, found, max);
-  for (const entry of list(cacheDir)) {
+  for (const root of modelRoots) await collect(root, '', 0, found, max);
+  for (const entry of await list(cacheDir)) {
     if (found.length >= max) break;
     if (!entry.startsWith('models--')) continue;
     const id = entry.slice('models--'.length).replaceAll('--', '/');
-    if (inHubCache(cacheDir, id)) found.push(id);
+    if (await inHubCache(cacheDir, id)) found.push(id);
   }
   return [...new Set(found)].slice(0, max);
 }
@@ -96,30 +117,36 @@ export function weightsPresent(modelRoots: readonly string[], cacheDir: string, 
 /** Roots are laid out `file.gguf`, `name/`, or `owner/name/`; deeper is an engine's own business. */
 const ROOT_DEPTH = 3;
 
-function collect(root: string, below: string, depth: number, found: string[], max: number): void {
+async function collect(
+  root: string,
+  below: string,
+  depth: number,
+  found: string[],
+  max: number,
+): Promise<void> {
   const directory = join(root, below);
-  const entries = list(directory);
+  const entries = await list(directory);
   if (depth > 0 && entries.includes('config.json')) found.push(below, directory);
   for (const entry of entries) {
     if (found.length >= max) return;
     const path = below === '' ? entry : `${below}/${entry}`;
     if (entry.endsWith('.gguf')) found.push(path, join(root, path));
-    else if (depth < ROOT_DEPTH && !entry.startsWith('.') && isDirectory(join(root, path)))
-      collect(root, path, depth + 1, found, max);
+    else if (depth < ROOT_DEPTH && !entry.startsWith('.') && (await isDirectory(join(root, path))))
+      await collect(root, path, depth + 1, found, max);
   }
 }
 
-function isDirectory(path: string): boolean {
+async function isDirectory(path: string): Promise<boolean> {
   try {
-    return statSync(path).isDirectory();
+    return (await stat(path)).isDirectory();
   } catch {
     return false;
   }
 }
 
-function list(path: string): string[] {
+async function list(path: string): Promise<string[]> {
   try {
-    return readdirSync(path);
+    return await readdir(path);
   } catch {
     return [];
   }

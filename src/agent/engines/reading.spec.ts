@@ -157,7 +157,7 @@ describe('weights on disk', () => {
     if (root !== undefined) rmSync(root, { recursive: true, force: true });
   });
 
-  it('takes only whole snapshots of the cache, and finds models under the roots', () => {
+  it('takes only whole snapshots of the cache, and finds models under the roots', async () => {
     root = mkdtempSync(join(tmpdir(), 'llmgw-weights-'));
     const hub = join(root, 'hub');
     const repository = (name: string, ...blobs: string[]): void => {
@@ -173,11 +173,11 @@ describe('weights on disk', () => {
     mkdirSync(join(models, 'org', 'local'), { recursive: true });
     writeFileSync(join(models, 'org', 'local', 'config.json'), '');
     writeFileSync(join(models, 'tiny.gguf'), '');
-    expect(weightsPresent([models, '/not/there'], hub, 100)).toEqual(
+    expect(await weightsPresent([models, '/not/there'], hub, 100)).toEqual(
       expect.arrayContaining(['Qwen/Qwen3-32B', 'org/local', 'tiny.gguf', join(models, 'tiny.gguf')]),
     );
-    expect(inHubCache(hub, 'org/half')).toBe(false);
-    expect(inHubCache(hub, 'org/none')).toBe(false);
-    expect(weightsPresent([models], hub, 2)).toHaveLength(2);
+    expect(await inHubCache(hub, 'org/half')).toBe(false);
+    expect(await inHubCache(hub, 'org/none')).toBe(false);
+    expect(await weightsPresent([models], hub, 2)).toHaveLength(2);
   });
 });

@@ -1,7 +1,7 @@
 /** Which GPU driver this machine's agent uses. */
 import { existsSync } from 'node:fs';
 import type { AgentGpusConfig } from '../../config/agent-config.js';
-import { resolveBinary } from '../engines/launch.js';
+import { hasExecutable } from '../executables.js';
 import { AmdSmiDriver, AmdSysfsDriver, RocmSmiDriver } from './amd.js';
 import type { GpuDriver } from './driver.js';
 import { KernelLog } from './kernel-log.js';
@@ -13,7 +13,7 @@ const NVIDIA_PROC_DIR = '/proc/driver/nvidia/gpus';
 
 /** Undefined means: this node has no GPUs. A driver that was asked for by name and is not there fails its probes, visibly. */
 export function findGpuDriver(config: AgentGpusConfig, env: NodeJS.ProcessEnv): GpuDriver | undefined {
-  const has = (tool: string): boolean => resolveBinary(tool, env['PATH']) !== undefined;
+  const has = (tool: string): boolean => hasExecutable(tool, env['PATH']);
   switch (config.driver) {
     case 'none':
       return undefined;
