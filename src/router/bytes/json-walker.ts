@@ -5,14 +5,11 @@
 export const JSON_DEPTH_MAX = 128;
 
 /**
- * Bytes of long undisturbed text (runs of LONG_RUN_BYTES and more, pictures mostly) that are searched for every
- * control character, per walk. Beyond it only TAB, LF and CR are found, those that hand-made JSON really contains:
- * the full search is nine tenths of the time a large body takes.
+ * Bytes of quiet text (long runs without quote or backslash, pictures mostly) that are searched for every control
+ * character, per walk. Beyond it only TAB, LF and CR are found, those that hand-made JSON really contains: the full
+ * search is nine tenths of the time a large body takes.
  */
 export const CONTROL_SEARCH_MAX_BYTES = 16 * 1024;
-
-/** A run without quote or backslash that is worth leaving to the C library's memchr. */
-export const LONG_RUN_BYTES = 64;
 
 const QUOTE = 34;
 const BACKSLASH = 92;
@@ -49,8 +46,8 @@ for (const char of '"\\/bfnrt') ESCAPES[char.charCodeAt(0)] = 1;
 const TOP_BITS = 0x80808080 | 0;
 
 /**
- * Bytes of a string looked at one by one, at its start and after each escape, before words of four: most strings
- * end earlier, and in text full of escapes the change to words costs more than it saves.
+ * Bytes of a string looked at one by one, at its start and after each escape, before memchr is asked: most strings end
+ * earlier, and in text full of escapes the calls would cost more than they save.
  */
 const NEAR_BYTES = 24;
 
@@ -73,6 +70,7 @@ export class JsonWalker {
   #words: Int32Array<ArrayBufferLike> | undefined;
   #controlSearchLeft = CONTROL_SEARCH_MAX_BYTES;
   // Where the next such byte is, at or after the last place asked for; found by memchr, once per occurrence.
+  #nextQuote = -1;
   #nextBackslash = -1;
   #nextTab = -1;
   #nextLf = -1;
@@ -138,33 +136,14 @@ export class JsonWalker {
   }
 
   /**
-   * Index at, or a few bytes before, the next special byte after `from` or the end; -1 if a long run holds a control
-   * byte. Four bytes at a time; what stays quiet for a while is left to memchr.
+   * Index of the next quote or backslash after `from`, or the end; -1 if a control byte stands before it. What stays
+   * quiet for a while is left to memchr, whose answers are kept until they are passed.
    */
   #skipQuiet(from: number): number {
-    const words = (this.#words ??= wordsOf(this.#bytes));
-    const base = this.#bytes.byteOffset;
-    let word = (base + from) >> 2;
-    const last = Math.min(word + (LONG_RUN_BYTES >> 2), (base + this.#end) >> 2, words.length);
-    for (; word < last; word++) {
-      const four = words[word] as number;
-      // The exchange of 0x20 and 0x22 puts the quote right above the controls: one comparison finds both.
-      const low = four ^ 0x02020202;
-      const back = four ^ 0x5c5c5c5c;
-      if (((((low - 0x21212121) & ~low) | ((back - 0x01010101) & ~back)) & TOP_BITS) !== 0) {
-        return Math.max(from, (word << 2) - base);
-      }
-    }
-    return this.#afterQuietRun(Math.max(from, (word << 2) - base));
-  }
-
-  #afterQuietRun(from: number): number {
     const bytes = this.#bytes;
-    if (from >= this.#end) return this.#end;
-    const quote = bytes.indexOf(QUOTE, from);
-    if (quote < 0) return this.#end;
+    if (this.#nextQuote < from) this.#nextQuote = positionOf(bytes, QUOTE, from);
     if (this.#nextBackslash < from) this.#nextBackslash = positionOf(bytes, BACKSLASH, from);
-    const to = Math.min(quote, this.#nextBackslash);
+    const to = Math.min(this.#nextQuote, this.#nextBackslash, this.#end);
     const control = this.#controlIn(from, to);
     return control < 0 ? to : this.fail(control);
   }
@@ -196,7 +175,7 @@ export class JsonWalker {
     for (let at = from; at < (word << 2) - base; at++) if ((this.#bytes[at] as number) < SPACE) return at;
     for (; word < last; word++) {
       const four = words[word] as number;
-      if (((four - 0x20202020) & ~four & 0x80808080) !== 0) break;
+      if (((four - 0x20202020) & ~four & TOP_BITS) !== 0) break;
     }
     return (word << 2) - base;
   }
