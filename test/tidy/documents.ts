@@ -1,0 +1,107 @@
+/** The documents that are written from the code. */
+import { AgentConfig } from '../../src/config/agent-config.js';
+import { settingsTable } from '../../src/config/describe.js';
+import { ServerConfig } from '../../src/config/server-config.js';
+import { ADMIN_ERRORS, API_ERRORS, EXIT } from '../../src/shared/errors.js';
+import { isSource, projectFiles, read } from './repository.js';
+import { metricsOf } from './metric-list.js';
+
+const WRITTEN = '<!-- Written by `npm run docs`; change the code instead. -->';
+
+const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+  [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
+
+export function configurationDocument(): string {
+  return `# Configuration
+
+${WRITTEN}
+
+A file is YAML 1.2 with keys in camelCase. Every value can come from four places; the first that has it wins: a flag, an environment variable, the file, the default. An empty variable counts as not set. Only the variables named below are read. \`llmgw config show\` prints every value in force and where it comes from, \`llmgw config check\` checks a file without starting anything, \`llmgw config schema\` prints a JSON Schema for editors; with \`--agent\` they do the same for the agent's file.
+
+Durations need a unit: \`500ms\`, \`30s\`, \`1m30s\`, \`2h\`, \`7d\`. Where \`0s\` is the default or named below, it switches the thing off. Sizes are \`KiB MiB GiB TiB\` (powers of 1024) or \`KB MB GB TB\` (powers of 1000), shares are percentages. Names must be text: a number, a boolean or a date as a name needs quotes. Addresses are \`host:port\`, with IPv6 in brackets. Relative paths start where the program is started.
+
+Unknown keys, duplicates, wrong types and clashes are errors, all told at once with file, line, column and path.
+
+## Server
+
+\`llmgw server --config FILE\`; flags: \`--listen\`, \`--admin-listen\`, \`--agent-listen\`, \`--state-dir\` and, for static endpoints, \`--endpoint id=URL=model[,model]\` as often as needed. An endpoint of the command line with the id of one in the file replaces it.
+
+The admin and agent listeners are refused beyond loopback without authentication and TLS, unless \`insecure: true\` is written in the file.
+
+${settingsTable(ServerConfig)}
+
+## Agent
+
+\`llmgw agent --config FILE\`; flags: \`--server\`, \`--node-id\`, \`--label KEY=VALUE\` as often as needed, \`--state-dir\`, \`--join-token-file\`.
+
+${settingsTable(AgentConfig)}
+`;
+}
+
+export function errorsDocument(): string {
+  const api = Object.entries(API_ERRORS).map(([code, { status, type, when }]) => [
+    `\`${code}\``,
+    String(status),
+    `\`${type}\``,
+    when,
+  ]);
+  const admin = Object.entries(ADMIN_ERRORS).map(([code, { status, exit, when }]) => [
+    `\`${code}\``,
+    status === 0 ? '' : String(status),
+    String(exit),
+    when,
+  ]);
+  const meanings: Readonly<Record<keyof typeof EXIT, string>> = {
+    ok: 'It worked.',
+    failed: 'It did not work; the message says why.',
+    usage: 'The command line or the configuration is wrong.',
+    notFound: 'There is no such thing.',
+    notAuthorised: 'A token is missing, unknown or not enough.',
+    unreachable: 'The server cannot be reached.',
+    timedOut: 'What was waited for did not happen in time.',
+    conflict: 'It contradicts the present state, or was refused to keep a promise.',
+    interrupted: 'Interrupted by a signal.',
+  };
+  const exits = Object.entries(EXIT).map(([name, code]) => [
+    String(code),
+    meanings[name as keyof typeof EXIT],
+  ]);
+  return `# Errors
+
+${WRITTEN}
+
+## Client API
+
+Every error the gateway makes has the form \`{"error": {"message", "type", "param", "code"}}\`. With 429 and 503 comes a \`Retry-After\` in whole seconds. Once an answer has begun, an error is one \`data: {"error": ...}\` event at the end of the stream, without \`[DONE]\`. Errors of an engine are passed on with their status and body.
+
+${table(['Code', 'Status', 'Type', 'When'], api)}
+
+## Admin API and command line
+
+\`{"error": {"code", "message", "field", "hint"}}\`; \`llmgw ... -o json\` prints the same object on standard error.
+
+${table(['Code', 'Status', 'Exit code', 'When'], admin)}
+
+## Exit codes
+
+${table(['Code', 'Meaning'], exits)}
+`;
+}
+
+export function metricsDocument(): string {
+  const files = projectFiles().filter((path) => isSource(path) && path.endsWith('.metrics.ts'));
+  const rows = metricsOf(files.map(read)).map(({ name, type, labels, help }) => [
+    `\`${name}\``,
+    type,
+    labels.map((label) => `\`${label}\``).join(' '),
+    help,
+  ]);
+  return `# Metrics
+
+${WRITTEN}
+
+\`GET /metrics\` on the admin listener, in Prometheus' text format. Units are base units (seconds, bytes, tokens). No label can be invented by a client: a model that is not configured is counted as \`_unknown\`. Series of things that are gone disappear.
+
+${table(['Metric', 'Type', 'Labels', 'Meaning'], rows)}
+`;
+}
