@@ -51,7 +51,10 @@ const HEAT_MEMORY_REQUESTS = 8;
 /** A prefix is hot when it makes up half of an endpoint's fair share of these. */
 const HOT_COUNT = 6;
 
-/** Learned speeds within these factors of the mean count as equal: they are noisy, and bounds should not be. */
+/**
+ * Learned speeds within this factor of the mean count as equal: they are noisy, and neither bounds nor the choice
+ * between idle endpoints should be.
+ */
 const SPEED_ALIKE = 1.5;
 
 /** Sums over the candidates of one choice. */
@@ -73,9 +76,11 @@ interface Survey {
  * The endpoint where the answer is expected to start soonest, everybody's answers considered: one cost in estimated
  * seconds, no switch between modes that flips under load.
  *
- *   cost = overhead + uncached x (1 + cost to others) / prefill rate + (backlog / prefill rate + decode) / weight
+ *   cost = uncached x (1 + cost to others) / prefill rate + (backlog / prefill rate + decode) / weight
  *
  * With nothing cached anywhere this is least load in seconds. Loads beyond the bounds are passed over.
+ * The learned overhead is no part of it: it differs by noise and by past congestion, and whoever once looked a few
+ * milliseconds worse would get nothing, learn nothing and stay idle.
  */
 export class PrefixAware implements Ranking {
   readonly name = 'prefixAware';
@@ -166,8 +171,9 @@ export class PrefixAware implements Ranking {
     const { meanIntake } = this.survey;
     let least = Number.POSITIVE_INFINITY;
     for (let at = 0; at < scan.count; at++) {
-      const { load, rates, weight } = scan.eligible[at]!;
-      const rate = rates.prefillTokensPerSecond;
+      const candidate = scan.eligible[at]!;
+      const { load, rates, weight } = candidate;
+      const rate = this.survey.meanRate * this.relativeSpeed(candidate);
       const cached = scan.cached[at]!;
       const uncached = Math.max(MIN_UNCACHED_TOKENS, request.promptTokens - cached);
       const places = cached < MOSTLY_CACHED * request.promptTokens;
@@ -177,7 +183,7 @@ export class PrefixAware implements Ranking {
       const backlog = (load.prefillBacklogTokens(rate, context.nowMs) + waiting) / rate;
       const running = load.foreignRunningAt(context.nowMs) * request.outputTokens;
       const decode = (load.outputTokens + running) * DECODE_SHARE * rates.secondsPerOutputToken;
-      const cost = rates.overheadSeconds + own + (backlog + decode) / weight;
+      const cost = own + (backlog + decode) / weight;
       scan.cost[at] = cost;
       if (scan.overBound[at] === 0 && cost < least) least = cost;
     }
@@ -232,10 +238,13 @@ export class PrefixAware implements Ranking {
     return candidate.load.requests + 1 <= BOUND_FACTOR * requests * share + BOUND_SLACK_REQUESTS;
   }
 
-  /** Weight times speed relative to the mean. */
   private capacity(candidate: Candidate): number {
+    return candidate.weight * this.relativeSpeed(candidate);
+  }
+
+  /** Learned prefill rate over the mean; 1 where the difference may be noise. */
+  private relativeSpeed(candidate: Candidate): number {
     const relative = candidate.rates.prefillTokensPerSecond / this.survey.meanRate;
-    const alike = relative < SPEED_ALIKE && relative > 1 / SPEED_ALIKE;
-    return alike ? candidate.weight : candidate.weight * relative;
+    return relative < SPEED_ALIKE && relative > 1 / SPEED_ALIKE ? 1 : relative;
   }
 }

@@ -2,9 +2,15 @@
 const PRIOR_PREFILL_TOKENS_PER_SECOND = 8_000;
 const PRIOR_OVERHEAD_SECONDS = 0.02;
 const PRIOR_SECONDS_PER_OUTPUT_TOKEN = 0.02;
-/** The prior weighs as much as this many observations, half of them of nothing and half of this many tokens. */
-const PRIOR_WEIGHT = 4;
-const PRIOR_SAMPLE_TOKENS = 4_000;
+/**
+ * The prior as observations that never fade. Many of "no tokens, little overhead": with prompts all of one size, time
+ * is rather the prompt's doing than the network's. A grain of one long prompt: short prompts alone say nothing of the
+ * rate, and an engine that answers twenty tokens in a tenth of a second does not compute two hundred a second.
+ */
+const PRIOR_EMPTY_WEIGHT = 4;
+const PRIOR_LONG_WEIGHT = 0.1;
+const PRIOR_LONG_TOKENS = 4_000;
+const PRIOR_LONG_SECONDS = PRIOR_OVERHEAD_SECONDS + PRIOR_LONG_TOKENS / PRIOR_PREFILL_TOKENS_PER_SECOND;
 /** No engine is believed to be further from the prior than this, whatever a handful of samples say. */
 const MAX_DEVIATION = 50;
 /** Share of the past kept per observation; about the last hundred count. */
@@ -25,17 +31,11 @@ export class LearnedRates {
   overheadSeconds = PRIOR_OVERHEAD_SECONDS;
   secondsPerOutputToken = PRIOR_SECONDS_PER_OUTPUT_TOKEN;
   private observed = 0;
-  private sumWeight = 0;
+  private weight = 0;
   private sumX = 0;
   private sumY = 0;
   private sumXX = 0;
   private sumXY = 0;
-
-  constructor() {
-    const seconds = PRIOR_SAMPLE_TOKENS / PRIOR_PREFILL_TOKENS_PER_SECOND;
-    this.add(0, PRIOR_OVERHEAD_SECONDS, PRIOR_WEIGHT / 2);
-    this.add(PRIOR_SAMPLE_TOKENS, PRIOR_OVERHEAD_SECONDS + seconds, PRIOR_WEIGHT / 2);
-  }
 
   /** First tokens observed. */
   get observations(): number {
@@ -51,8 +51,12 @@ export class LearnedRates {
     if (!(ttftSeconds > 0 && ttftSeconds <= MAX_SAMPLE_SECONDS)) return;
     const expected = this.overheadSeconds + tokensAhead / this.prefillTokensPerSecond;
     this.observed += 1;
-    for (const sum of ['sumWeight', 'sumX', 'sumY', 'sumXX', 'sumXY'] as const) this[sum] *= KEEP;
-    this.add(tokensAhead, Math.min(ttftSeconds, expected * MAX_SURPRISE), 1);
+    const seconds = Math.min(ttftSeconds, expected * MAX_SURPRISE);
+    this.weight = this.weight * KEEP + 1;
+    this.sumX = this.sumX * KEEP + tokensAhead;
+    this.sumY = this.sumY * KEEP + seconds;
+    this.sumXX = this.sumXX * KEEP + tokensAhead * tokensAhead;
+    this.sumXY = this.sumXY * KEEP + tokensAhead * seconds;
     this.solve();
   }
 
@@ -66,21 +70,16 @@ export class LearnedRates {
     this.secondsPerOutputToken += (seen - this.secondsPerOutputToken) * weight;
   }
 
-  private add(x: number, y: number, weight: number): void {
-    this.sumWeight += weight;
-    this.sumX += weight * x;
-    this.sumY += weight * y;
-    this.sumXX += weight * x * x;
-    this.sumXY += weight * x * y;
-  }
-
+  /** The line of least squares through the observations and the prior. */
   private solve(): void {
-    const meanX = this.sumX / this.sumWeight;
-    const meanY = this.sumY / this.sumWeight;
-    const varianceX = this.sumXX / this.sumWeight - meanX * meanX;
-    const covariance = this.sumXY / this.sumWeight - meanX * meanY;
-    // Prompts all of one size show no slope; the one known so far stays.
-    const slope = varianceX > 1 ? covariance / varianceX : 1 / this.prefillTokensPerSecond;
+    const weight = this.weight + PRIOR_EMPTY_WEIGHT + PRIOR_LONG_WEIGHT;
+    const meanX = (this.sumX + PRIOR_LONG_WEIGHT * PRIOR_LONG_TOKENS) / weight;
+    const meanY =
+      (this.sumY + PRIOR_EMPTY_WEIGHT * PRIOR_OVERHEAD_SECONDS + PRIOR_LONG_WEIGHT * PRIOR_LONG_SECONDS) /
+      weight;
+    const xx = (this.sumXX + PRIOR_LONG_WEIGHT * PRIOR_LONG_TOKENS * PRIOR_LONG_TOKENS) / weight;
+    const xy = (this.sumXY + PRIOR_LONG_WEIGHT * PRIOR_LONG_TOKENS * PRIOR_LONG_SECONDS) / weight;
+    const slope = (xy - meanX * meanY) / (xx - meanX * meanX);
     const slowest = MAX_DEVIATION / PRIOR_PREFILL_TOKENS_PER_SECOND;
     const fastest = 1 / (MAX_DEVIATION * PRIOR_PREFILL_TOKENS_PER_SECOND);
     const bounded = Math.min(slowest, Math.max(fastest, slope));
