@@ -308,8 +308,8 @@ function goesBefore<T>(a: Flow<T>, b: Flow<T>): boolean {
 
 function longestLine<T>(band: Band<T>): Flow<T> | undefined {
   let longest: Flow<T> | undefined;
-  for (const flow of band.flows.values()) {
-    if (flow.waiting > 0 && flow.waitingTokens > (longest?.waitingTokens ?? -1)) longest = flow;
+  for (const flow of band.active) {
+    if (flow.waitingTokens > (longest?.waitingTokens ?? -1)) longest = flow;
   }
   return longest;
 }

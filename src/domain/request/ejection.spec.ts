@@ -46,7 +46,7 @@ describe('faults in a row', () => {
       now = health.outUntilMs!;
       health.worked(now);
     }
-    expect(outs).toEqual([5_000, 10_000, 20_000, 40_000, 60_000, 60_000]);
+    expect(outs).toEqual([5_000, 10_000, 20_000, 30_000, 30_000, 30_000]);
     health.worked(now + 200_000);
     now += 300_000;
     for (let i = 0; i < 5; i++) health.faulted(at(now, { random: 0 }));

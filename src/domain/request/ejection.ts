@@ -23,7 +23,7 @@ export const DEFAULT_EJECTION: EjectionPolicy = {
   consecutiveTimeouts: 3,
   consecutiveProbeFailures: 3,
   baseMs: 5_000,
-  maxMs: 60_000,
+  maxMs: 30_000,
   jitter: 0.2,
   trialPatienceMs: 5_000,
   maxTrials: 3,

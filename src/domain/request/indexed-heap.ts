@@ -15,8 +15,9 @@ export class IndexedHeap<T extends object> {
     return this.items[0];
   }
 
-  has(item: T): boolean {
-    return this.place.has(item);
+  /** All items, in no order to rely on. */
+  [Symbol.iterator](): Iterator<T> {
+    return this.items[Symbol.iterator]();
   }
 
   push(item: T): void {
