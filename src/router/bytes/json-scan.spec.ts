@@ -43,6 +43,13 @@ describe('scanBody', () => {
     expect([text.slice(0, found.afterOpen), text.slice(found.beforeClose)]).toEqual(['{', '}']);
   });
 
+  it('reads stream_options also where longer strings follow', () => {
+    // The options are looked at last; a walker that had already passed them took the closing quote of the key for text.
+    const long = 'a member far longer than any string that is read byte by byte';
+    const text = `{"stream_options":{"${long}":"${long}","include_usage":true},"x":"${long}","model":"m"}`;
+    expect(scan(text).streamOptions).toMatchObject({ includeUsage: 'true', empty: false });
+  });
+
   it('decodes escaped keys and values, as every engine does', () => {
     expect(scan('{"mod\\u0065l":"a\\/b\\u00fc","\\u0073tream":true}')).toMatchObject({
       model: 'a/bü',

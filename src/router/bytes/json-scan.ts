@@ -280,7 +280,8 @@ class BodyScanner {
 
   /** The values of OPTION_KEYS in an object whose grammar is known to be right. */
   #optionRanges(object: ByteRange): (ByteRange | undefined)[] {
-    const walker = this.#walker;
+    // A walker goes forward only, and the body's has passed this place.
+    const walker = new JsonWalker(this.#body.subarray(0, object.to));
     const ranges: (ByteRange | undefined)[] = [undefined, undefined];
     let at = walker.skipSpace(object.from + 1);
     while (at < object.to - 1) {

@@ -58,6 +58,9 @@ const openKinds = new Uint8Array(JSON_DEPTH_MAX + 1);
  * Walks over JSON text in a buffer and checks its grammar (RFC 8259, what JSON.parse accepts) without building
  * anything. Methods take the index of a first byte and return the index after the last, or -1 with `failedAt` set;
  * `tooDeep` tells a depth fault from a grammar fault. Not checked: UTF-8, and see CONTROL_SEARCH_MAX_BYTES.
+ *
+ * A walker goes forward only: it remembers where the next quote is, so going back over text already passed would
+ * miss quotes. Looking at something twice takes a second walker.
  */
 export class JsonWalker {
   failedAt = -1;
