@@ -198,6 +198,7 @@ export class Agent {
         }
       },
       fetchLogs: (request) => void this.fetchLogs(request),
+      drained: () => this.logs.drained(),
       closed: () => this.logs.closeAll(),
     });
   }

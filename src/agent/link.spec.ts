@@ -74,6 +74,7 @@ describe('the link', () => {
       welcomed: () => {},
       order: () => ({ commandId: '?', outcome: 'accepted' }),
       fetchLogs: () => {},
+      drained: () => {},
       closed: () => {},
       ...change,
     });

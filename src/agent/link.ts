@@ -55,14 +55,13 @@ export interface LinkDeps {
   readonly welcomed: (term: number) => void;
   readonly order: (order: Orders) => CommandResult;
   readonly fetchLogs: (request: LogRequest) => void;
+  /** The stream takes log chunks again. */
+  readonly drained: () => void;
   readonly closed: () => void;
 }
 
 /** Answers to commands that wait for a blocked stream; beyond, the oldest goes: the server asks again. */
 const RESULTS_MAX = 256;
-/** Bytes a stream may hold unsent before log chunks are dropped. */
-const UNSENT_MAX_BYTES = 1024 * 1024;
-
 export class AgentLink {
   private readonly ended = new AbortController();
   private session: Session | undefined;
@@ -215,7 +214,7 @@ class Session {
   }
 
   sendLog(chunk: LogChunk): boolean {
-    if (!this.isOpen || this.blocked || this.stream.writableLength > UNSENT_MAX_BYTES) return false;
+    if (!this.isOpen || this.blocked) return false;
     this.write(logChunkToWire(chunk));
     return true;
   }
@@ -290,6 +289,7 @@ class Session {
   private drained(): void {
     this.blocked = false;
     this.flush();
+    if (!this.blocked) this.deps.drained();
   }
 
   /** Sends what waits, as far as the stream takes it: answers first, then one report with what is true now. */

@@ -9,12 +9,17 @@ export interface LogRequestsDeps {
   find(shardId: string): ShardRunner | undefined;
   /** Where a shard's files are, also of one that is gone. */
   directoryOf(shardId: string): string;
-  /** False when the stream takes nothing now: the lines are dropped and counted. */
+  /** False when the stream takes nothing now; `drained` is called once it does again. */
   send(chunk: LogChunk): boolean;
 }
 
+/** Bytes that may wait for the stream; what a follower's engine prints beyond is dropped and counted. */
+const WAITING_MAX_BYTES = 16 * 1024 * 1024;
+
 export class LogRequests {
   private readonly open = new Map<string, () => void>();
+  private waiting: LogChunk[] = [];
+  private waitingBytes = 0;
 
   constructor(private readonly deps: LogRequestsDeps) {}
 
@@ -44,6 +49,22 @@ export class LogRequests {
   /** The stream is gone, and with it everybody who listened. */
   closeAll(): void {
     for (const close of this.open.values()) close();
+    this.waiting = [];
+    this.waitingBytes = 0;
+  }
+
+  /** Sends what waits, as far as the stream takes it. */
+  drained(): void {
+    while (this.waiting[0] !== undefined && this.deps.send(this.waiting[0])) {
+      this.waitingBytes -= this.waiting[0].data.length;
+      this.waiting.shift();
+    }
+  }
+
+  private enqueue(chunk: LogChunk): void {
+    this.waiting.push(chunk);
+    this.waitingBytes += chunk.data.length;
+    this.drained();
   }
 
   private follow(request: LogRequest, live: RunLog, runner: ShardRunner): void {
@@ -69,22 +90,23 @@ export class LogRequests {
     return readLogFile(path, redactor([]));
   }
 
-  /** False when the stream did not take all. */
+  /** False when too much waits already. */
   private sendLines({ requestId }: LogRequest, lines: readonly string[]): boolean {
     if (lines.length === 0) return true;
+    if (this.waitingBytes > WAITING_MAX_BYTES) return false;
     const bytes = Buffer.from(`${lines.join('\n')}\n`, 'utf8');
     for (let at = 0; at < bytes.length; at += LOG_CHUNK_MAX_BYTES) {
       const data = bytes.subarray(at, at + LOG_CHUNK_MAX_BYTES);
-      if (!this.deps.send({ requestId, data, end: false })) return false;
+      this.enqueue({ requestId, data, end: false });
     }
     return true;
   }
 
   private finish({ requestId }: LogRequest): void {
-    this.deps.send({ requestId, data: new Uint8Array(), end: true });
+    this.enqueue({ requestId, data: new Uint8Array(), end: true });
   }
 
   private fail({ requestId }: LogRequest, error: string): void {
-    this.deps.send({ requestId, data: new Uint8Array(), end: true, error });
+    this.enqueue({ requestId, data: new Uint8Array(), end: true, error });
   }
 }

@@ -4,7 +4,9 @@ import { reportToWire } from '../agent-protocol/to-wire.js';
 import { agentPackageDefinition, MESSAGE_LIMIT_BYTES } from '../agent-protocol/proto.js';
 import type { ShardReport } from '../domain/cluster.js';
 import { LOG_TAIL_MAX_BYTES } from './limits.js';
-import { addresses, listeningPorts } from './node-facts.js';
+import { addresses } from './node-facts.js';
+import { listenerOf, listeningPorts } from './ports-in-use.js';
+import { createServer } from 'node:net';
 import { boundTails } from './report-builder.js';
 
 const entry = (address: string, family: 'IPv4' | 'IPv6', scopeid = 0) =>
@@ -47,6 +49,22 @@ describe('listeningPorts', () => {
       'garbage',
     ].join('\n');
     expect(listeningPorts([table, undefined])).toEqual([20_000, 20_001]);
+  });
+});
+
+describe('listenerOf', () => {
+  it('names the process that holds a port', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => {
+      server.listen(0, '127.0.0.1', resolve);
+    });
+    const address = server.address();
+    const port = typeof address === 'object' && address !== null ? address.port : 0;
+    expect(listenerOf(port)).toBe(process.pid);
+    await new Promise((resolve) => {
+      server.close(resolve);
+    });
+    expect(listenerOf(port)).toBeUndefined();
   });
 });
 

@@ -70,26 +70,6 @@ function readMachineId(): string | undefined {
   return undefined;
 }
 
-const TCP_LISTEN = '0A';
-/** Lower ones are no business of a shard. */
-const LOWEST_PORT = 1024;
-const PORTS_LISTED_MAX = 2_048;
-
-/** Ports somebody listens on, from the kernel's socket tables; empty where there are none to read. */
-export function listeningPorts(tables: readonly (string | undefined)[] = socketTables()): number[] {
-  const ports = new Set<number>();
-  for (const table of tables) {
-    for (const line of table?.split('\n').slice(1) ?? []) {
-      const [, local = '', , state] = line.trim().split(/\s+/);
-      const port = Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16);
-      if (state === TCP_LISTEN && port >= LOWEST_PORT) ports.add(port);
-    }
-  }
-  return [...ports].sort((a, b) => a - b).slice(0, PORTS_LISTED_MAX);
-}
-
-const socketTables = (): (string | undefined)[] => [readText('/proc/net/tcp'), readText('/proc/net/tcp6')];
-
 /** Facts that change slowly; reading them costs more than a report may. */
 export interface SlowFacts {
   readonly weightsPresent: readonly string[];

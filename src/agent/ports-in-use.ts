@@ -1,4 +1,5 @@
 /** Tests of TCP ports on this machine. */
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import type { Clock } from '../shared/clock.js';
 import type { EngineAddress } from './engine-http.js';
@@ -16,12 +17,62 @@ export function canBind({ host, port }: EngineAddress): Promise<boolean> {
   });
 }
 
-/** Ports of an inclusive range that something listens on. */
-export async function portsTaken(host: string, from: number, to: number): Promise<number[]> {
-  const taken: number[] = [];
-  for (let port = from; port <= to; port++) if (!(await canBind({ host, port }))) taken.push(port);
-  return taken;
+const TCP_LISTEN = '0A';
+
+interface Listener {
+  readonly port: number;
+  readonly inode: string;
 }
+
+/** Sockets somebody listens on, from the kernel's tables; empty where there are none to read. */
+function listeners(tables: readonly (string | undefined)[]): Listener[] {
+  return tables.flatMap((table) =>
+    (table?.split('\n').slice(1) ?? []).flatMap((line): Listener[] => {
+      const [, local = '', , state, , , , , , inode = ''] = line.trim().split(/\s+/);
+      const port = Number.parseInt(local.slice(local.lastIndexOf(':') + 1), 16);
+      return state === TCP_LISTEN && Number.isInteger(port) ? [{ port, inode }] : [];
+    }),
+  );
+}
+
+const socketTables = (): (string | undefined)[] => ['/proc/net/tcp', '/proc/net/tcp6'].map(readText);
+
+/** Lower ones are no business of a shard. */
+const LOWEST_PORT = 1024;
+const PORTS_LISTED_MAX = 2_048;
+
+/** Ports somebody listens on. */
+export function listeningPorts(tables: readonly (string | undefined)[] = socketTables()): number[] {
+  const ports = new Set(listeners(tables).map(({ port }) => port));
+  return [...ports]
+    .filter((port) => port >= LOWEST_PORT)
+    .sort((a, b) => a - b)
+    .slice(0, PORTS_LISTED_MAX);
+}
+
+/** The process that listens on a port; undefined when it is nobody this user may look at. */
+export function listenerOf(port: number): number | undefined {
+  const inode = listeners(socketTables()).find((listener) => listener.port === port)?.inode;
+  if (inode === undefined || inode === '0') return undefined;
+  const link = `socket:[${inode}]`;
+  const pids = readList('/proc').filter((name) => /^\d+$/.test(name));
+  const pid = pids.find((name) =>
+    readList(`/proc/${name}/fd`).some((fd) => readLink(`/proc/${name}/fd/${fd}`) === link),
+  );
+  return pid === undefined ? undefined : Number(pid);
+}
+
+/** A process may end between any two reads; that is an answer, not an error. */
+function attempt<T>(read: () => T): T | undefined {
+  try {
+    return read();
+  } catch {
+    return undefined;
+  }
+}
+const readText = (path: string): string | undefined => attempt(() => readFileSync(path, 'utf8'));
+const readList = (path: string): string[] => attempt(() => readdirSync(path)) ?? [];
+const readLink = (path: string): string | undefined => attempt(() => readlinkSync(path));
 
 /** True when somebody accepts connections there. */
 export function listens({ host, port }: EngineAddress, clock: Clock, limitMs: number): Promise<boolean> {

@@ -6,7 +6,8 @@ import type { EngineCatalog } from './engines/catalog.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { LOG_TAIL_MAX_BYTES, type AgentTimings } from './limits.js';
 import { tailBytes } from './log-text.js';
-import { listeningPorts, NO_SLOW_FACTS, readSlowFacts, type SlowFacts } from './node-facts.js';
+import { NO_SLOW_FACTS, readSlowFacts, type SlowFacts } from './node-facts.js';
+import { listeningPorts } from './ports-in-use.js';
 import type { AgentConfig } from '../config/agent-config.js';
 import type { ShardSet } from './shard-set.js';
 

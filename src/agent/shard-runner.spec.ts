@@ -171,7 +171,10 @@ describe('a shard', () => {
     });
     await waitFor(() => gateway.lastReport?.portsTaken.includes(port), { what: 'the port to be reported' });
     gateway.start(startCommand(port));
-    expect(await inPhase('exited')).toMatchObject({ verdict: 'portTaken' });
+    expect(await inPhase('exited')).toMatchObject({
+      verdict: 'portTaken',
+      message: `port ${port} on 127.0.0.1 is held by process ${process.pid}`,
+    });
     holder.close();
   });
 
@@ -349,6 +352,30 @@ describe('a shard', () => {
     await inPhase('waitingForGpu', 'r2-0');
     gateway.stop('r1-0', 1, 1_000);
     await inPhase('ready', 'r2-0');
+  });
+
+  it('hands over all of a long output, however slowly it is read', async () => {
+    await agent();
+    const args = ['--flood', String(1_500_000)];
+    gateway.start(startCommand(await freePort(), { profile: profile({ args }) }));
+    await inPhase('ready');
+    gateway.streams.at(-1)?.pause();
+    gateway.fetchLogs({
+      requestId: 'all',
+      shardId: 'r1-0',
+      tailLines: 0,
+      follow: false,
+      stop: false,
+      previous: false,
+    });
+    gateway.streams.at(-1)?.resume();
+    const chunks = await waitFor(() => {
+      const seen = gateway.messages.flatMap((message) => (message.kind === 'log' ? [message.chunk] : []));
+      return seen.at(-1)?.end === true && seen;
+    });
+    const text = chunks.map(({ data }) => Buffer.from(data).toString()).join('');
+    expect(text.length).toBeGreaterThan(1_490_000);
+    expect(text).toMatch(/flood over\n$/);
   });
 
   it('shows its output, follows it, and keeps the run before', async () => {

@@ -35,7 +35,7 @@ import {
   gpusHaveRoom,
   gpusLetGo,
   peersListen,
-  portIsFree,
+  portsAreFree,
   turnToLoad,
   type StartChecksDeps,
   type Waiting,
@@ -301,7 +301,7 @@ export class ShardRunner {
     return (
       (await gpusHaveRoom(this.spec, checks, waiting, signal)) ??
       (await peersListen(driver, command, checks, waiting, signal)) ??
-      (await portIsFree(settings.bindHost, this.spec))
+      (await portsAreFree(settings.bindHost, this.spec))
     );
   }
 
@@ -443,7 +443,9 @@ export class ShardRunner {
     const picture = this.deps.gpus.picture();
     const pid = this.leaderPid;
     if (picture === undefined || pid === undefined) return undefined;
-    const { peakBytes, stray } = gpuUsage(pid, this.spec.gpuUuids, picture, this.deps.processes);
+    const { checks, processes } = this.deps;
+    const shared = new Set(checks.holders(this.spec.shardId).flatMap(({ gpuUuids }) => gpuUuids));
+    const { peakBytes, stray } = gpuUsage(pid, this.spec.gpuUuids, shared, picture, processes);
     if (peakBytes > (this.memoryPeakBytes ?? 0)) this.memoryPeakBytes = peakBytes;
     if (stray === undefined) return undefined;
     return {

@@ -2,7 +2,7 @@
 import { statfs } from 'node:fs/promises';
 import type { StartShardCommand } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
-import { listens, canBind } from './ports-in-use.js';
+import { canBind, listenerOf, listens } from './ports-in-use.js';
 import type { EngineDriver, ModelSource, Refusal } from './engines/driver.js';
 import { hubCacheDir, inHubCache } from './engines/model-source.js';
 import { lacksRoom, stillHeld, type GpuHolder } from './gpu/emptiness.js';
@@ -109,9 +109,17 @@ export async function peersListen(
   return undefined;
 }
 
-export async function portIsFree(bindHost: string, spec: ShardSpec): Promise<Refusal | undefined> {
-  if (await canBind({ host: bindHost, port: spec.ports.http })) return undefined;
-  return { verdict: 'portTaken', message: `port ${spec.ports.http} on ${bindHost} is held by somebody else` };
+/** The HTTP port, and where the ranks meet when that is here. Engines say less clearly which port it was. */
+export async function portsAreFree(bindHost: string, spec: ShardSpec): Promise<Refusal | undefined> {
+  const { http, rendezvous } = spec.ports;
+  const ports = rendezvous !== undefined && spec.rank === 0 ? [http, rendezvous] : [http];
+  for (const port of ports) {
+    if (await canBind({ host: bindHost, port })) continue;
+    const pid = listenerOf(port);
+    const by = pid === undefined ? 'somebody else' : `process ${pid}`;
+    return { verdict: 'portTaken', message: `port ${port} on ${bindHost} is held by ${by}` };
+  }
+  return undefined;
 }
 
 export async function diskHasRoom(

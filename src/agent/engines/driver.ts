@@ -66,8 +66,8 @@ export interface EngineDriver {
   env(context: LaunchContext): Readonly<Record<string, string>>;
   /** May a profile set this variable? */
   readonly takesEnv: (name: string) => boolean;
-  /** Another program for some ranks, given the resolved one. */
-  binaryFor?(context: LaunchContext, binary: string): string;
+  /** Other programs for some ranks, given the resolved one; the first that is there is taken. */
+  binariesFor?(context: LaunchContext, binary: string): readonly string[];
   readonly needsSource: boolean;
   /** Whether it takes devices by their UUID, or crashes on anything but numbers. */
   readonly devicesBy: 'uuid' | 'index';

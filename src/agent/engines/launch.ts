@@ -73,9 +73,9 @@ export async function planLaunch(
   if (isRefusal(args)) return args;
   const env = environmentOf(driver, context, settings);
   if (isRefusal(env)) return env;
-  const program = driver.binaryFor?.(context, binary) ?? binary;
-  const file = await findExecutable(program, settings.ownEnv['PATH']);
-  if (file === undefined) return binaryMissing(driver, program);
+  const programs = driver.binariesFor?.(context, binary) ?? [binary];
+  const file = await firstExecutable(programs, settings.ownEnv['PATH']);
+  if (file === undefined) return binaryMissing(driver, programs.join(' or '));
   return { file, args, env: env.variables, secrets: env.secrets, source };
 }
 
@@ -164,6 +164,17 @@ function checkArg(driver: EngineDriver, config: AgentEngineConfig, arg: string):
       verdict: 'notAllowed',
       message: `${flag} is not in the agent's engines.${driver.kind}.allowArgs`,
     };
+  }
+  return undefined;
+}
+
+async function firstExecutable(
+  names: readonly string[],
+  path: string | undefined,
+): Promise<string | undefined> {
+  for (const name of names) {
+    const found = await findExecutable(name, path);
+    if (found !== undefined) return found;
   }
   return undefined;
 }

@@ -46,9 +46,13 @@ export const llamacppDriver: EngineDriver = {
   env: () => ({}),
   // Every flag of the server can also be set by LLAMA_ARG_*, past all rules for flags.
   takesEnv: namesLike(/^(?:LLAMA|GGML)_(?!ARG_|API_KEY$).*/, /^(?:CUDA|HIP|HSA|OMP|HF)_.*/),
-  binaryFor(context, binary) {
-    if (context.start.rank === 0) return binary;
-    return context.config.binary?.includes('/') === true ? join(dirname(binary), 'rpc-server') : 'rpc-server';
+  binariesFor(context, binary) {
+    if (context.start.rank === 0) return [binary];
+    // It was renamed; both come with llama-server and match its version only beside it.
+    const names = ['rpc-server', 'ggml-rpc-server'];
+    return context.config.binary?.includes('/') === true
+      ? names.map((name) => join(dirname(binary), name))
+      : names;
   },
   readiness: (rank) => (rank === 0 ? 'token' : 'listening'),
   readStep: (line) => readStepWith(STEPS, line),

@@ -124,6 +124,19 @@ describe('the GPU monitor', () => {
     expect(changes).toBe(1);
   });
 
+  it('reports remembered devices as unusable when the driver never answers', async () => {
+    const seen = watch(() => Promise.reject(new Error('no driver')), {
+      remembered: [{ uuid: 'B', type: 'H200', held: [] }],
+    });
+    await waitFor(() => seen.conditions().length > 0);
+    expect(seen.picture()).toBeUndefined();
+    const picture = await waitFor(() => seen.picture());
+    expect(picture.gpus).toMatchObject([
+      { uuid: 'B', health: { state: 'excluded', reason: 'probe_failing' } },
+    ]);
+    expect(await seen.fresh()).toBeUndefined();
+  });
+
   it('has a picture at once where there are no GPUs', () => {
     expect(
       watch(() => Promise.reject(new Error('never asked')), { driver: undefined }).picture(),

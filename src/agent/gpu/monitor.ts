@@ -76,7 +76,29 @@ export class GpuMonitor {
   picture(): GpuPicture | undefined {
     if (this.deps.driver === undefined)
       return { beganMs: this.deps.clock.monotonicMs(), gpus: [], processes: [], indices: new Map() };
-    return this.last;
+    return this.last ?? this.unseen();
+  }
+
+  /**
+   * A driver that has answered nothing since the agent started must not keep the node's shards unknown for ever: after a
+   * while its remembered devices are reported as what they are, not usable as far as anybody knows.
+   */
+  private unseen(): GpuPicture | undefined {
+    const { clock, timings } = this.deps;
+    if (this.failingSinceMs === undefined) return undefined;
+    if (clock.monotonicMs() - this.failingSinceMs < timings.gpuStaleMs) return undefined;
+    const gpus = [...this.memory.values()].map(({ last }): GpuReport => ({
+      ...reported(last),
+      foreign: [],
+      health: {
+        state: 'excluded',
+        reason: 'probe_failing',
+        evidence: `the GPU driver gives no answer: ${this.failure}`,
+        clearedBy: 'an answer of the GPU driver',
+      },
+      linkedTo: [],
+    }));
+    return { beganMs: this.failingSinceMs, gpus, processes: [], indices: new Map() };
   }
 
   /** A picture from a probe that began after this call; undefined when that probe failed. */
@@ -158,11 +180,7 @@ export class GpuMonitor {
     const gpus = [...this.memory.values()].map(({ last, health }): GpuReport => {
       const now = seen.get(last.uuid);
       return {
-        uuid: last.uuid,
-        type: last.type,
-        vendor: last.vendor,
-        ...(last.busId === undefined ? {} : { busId: last.busId }),
-        ...(last.memoryTotalBytes === undefined ? {} : { memoryTotalBytes: last.memoryTotalBytes }),
+        ...reported(last),
         ...(now?.memoryUsedBytes === undefined ? {} : { memoryUsedBytes: now.memoryUsedBytes }),
         foreign: probe.processes
           .filter((process) => process.uuid === last.uuid && !isOurs(process.pid))
@@ -189,6 +207,17 @@ export class GpuMonitor {
     if (this.failingSinceMs === undefined) logger.warn({ reason: this.failure }, 'GPU probe fails');
     this.failingSinceMs ??= beganMs;
   }
+}
+
+function reported(last: GpuMemory['last']) {
+  const { uuid, type, vendor, busId, memoryTotalBytes } = last;
+  return {
+    uuid,
+    type,
+    vendor,
+    ...(busId === undefined ? {} : { busId }),
+    ...(memoryTotalBytes === undefined ? {} : { memoryTotalBytes }),
+  };
 }
 
 function indicesOf(probe: GpuProbe, gpus: readonly GpuReport[]): ReadonlyMap<string, number> {

@@ -9,16 +9,23 @@ export interface GpuUsage {
   readonly stray?: { readonly pid: number; readonly uuid: string };
 }
 
+/** `sharedUuids` are devices that other shards of ours use too. */
 export function gpuUsage(
   leaderPid: number,
   gpuUuids: readonly string[],
+  sharedUuids: ReadonlySet<string>,
   picture: GpuPicture,
   processes: Pick<ProcessTable, 'read'>,
 ): GpuUsage {
   const ours = picture.processes.filter((user) => processes.read(user.pid)?.groupId === leaderPid);
-  const perGpu = gpuUuids.map((uuid) =>
-    ours.filter((user) => user.uuid === uuid).reduce((sum, user) => sum + (user.memoryBytes ?? 0), 0),
-  );
+  const perGpu = gpuUuids.map((uuid) => {
+    const mine = ours.filter((user) => user.uuid === uuid);
+    const bytes = mine.reduce((sum, user) => sum + (user.memoryBytes ?? 0), 0);
+    // In a container the tool shows no processes; on a device of our own all that is used is ours.
+    const gpu = picture.gpus.find((candidate) => candidate.uuid === uuid);
+    const alone = !sharedUuids.has(uuid) && gpu?.foreign.length === 0;
+    return bytes === 0 && alone ? (gpu.memoryUsedBytes ?? 0) : bytes;
+  });
   // Processes of a slice are listed under the whole device.
   const sliced = gpuUuids.some((uuid) => uuid.startsWith('MIG-'));
   const stray = sliced ? undefined : ours.find((user) => !gpuUuids.includes(user.uuid));
