@@ -27,7 +27,12 @@ export interface ScalarSetting {
 export const ENV_PREFIX = 'LLMGW_';
 
 /** Variables of the command line itself, which are no settings. */
-export const OTHER_VARIABLES = ['LLMGW_CONFIG', 'LLMGW_ADMIN_URL', 'LLMGW_TOKEN_FILE'] as const;
+export const OTHER_VARIABLES = [
+  'LLMGW_CONFIG',
+  'LLMGW_ADMIN_URL',
+  'LLMGW_TOKEN_FILE',
+  'LLMGW_DEBUG',
+] as const;
 
 /** `control.lostAfter` → `LLMGW_CONTROL_LOST_AFTER`. */
 function variableName(keys: readonly string[]): string {

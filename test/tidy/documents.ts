@@ -20,6 +20,8 @@ A file is YAML 1.2 with keys in camelCase. Every value can come from four places
 
 Durations need a unit: \`500ms\`, \`30s\`, \`1m30s\`, \`2h\`, \`7d\`. Where \`0s\` is the default or named below, it switches the thing off. Sizes are \`KiB MiB GiB TiB\` (powers of 1024) or \`KB MB GB TB\` (powers of 1000), shares are percentages. Names must be text: a number, a boolean or a date as a name needs quotes. Addresses are \`host:port\`, with IPv6 in brackets. Relative paths start where the program is started.
 
+Four variables belong to the command line and are no settings: \`LLMGW_CONFIG\` names the file where \`--config\` does not, \`LLMGW_ADMIN_URL\` and \`LLMGW_TOKEN_FILE\` are \`--server\` and \`--token-file\` of \`llmgw ctl\`, and \`LLMGW_DEBUG=1\` prints stack traces of errors.
+
 Unknown keys, duplicates, wrong types and clashes are errors, all told at once with file, line, column and path.
 
 ## Server

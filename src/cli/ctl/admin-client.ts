@@ -70,6 +70,16 @@ export class AdminClient {
     const response = await this.open('GET', path, query, undefined);
     response.setEncoding('utf8');
     if (response.statusCode !== 200) throw failureFrom(response, await readAll(response), this.address);
+    // Nothing may happen for hours: silence is no failure of what is followed.
+    response.socket.setTimeout(0);
+    try {
+      yield* this.parts(response);
+    } catch (error) {
+      throw new OperatorError('unreachable', `the connection to ${this.address} broke off`, { cause: error });
+    }
+  }
+
+  private async *parts(response: IncomingMessage): AsyncGenerator<string> {
     const events = String(response.headers['content-type']).startsWith('text/event-stream');
     let rest = '';
     for await (const chunk of response as AsyncIterable<string>) {

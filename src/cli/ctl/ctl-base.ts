@@ -59,9 +59,18 @@ export abstract class CtlCommandBase extends LlmgwCommand {
     const watching =
       this.globals().watch === true || (this.watchesOnTerminal && process.stdout.isTTY === true);
     let last = await this.print(await ask(), format, '', watching);
+    let complained = false;
     while (watching) {
       await new Promise<void>((resolve) => this.clock.setTimer(WATCH_EVERY_MS, resolve));
-      last = await this.print(await ask(), format, last, true);
+      try {
+        last = await this.print(await ask(), format, last, true);
+        complained = false;
+      } catch (error) {
+        // A server that is being restarted comes back; watching it do so is what watching is for.
+        if (!(error instanceof OperatorError) || error.code !== 'unreachable') throw error;
+        if (!complained) process.stderr.write(`${error.message}; trying again\n`);
+        complained = true;
+      }
     }
   }
 

@@ -1,0 +1,122 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { SimEngine } from '../../src/engines/sim/sim-engine.js';
+import { LlmgwProcess, Scratch, startServerProcess } from '../support/llmgw-process.js';
+import { waitFor } from '../support/wait-for.js';
+
+const MAIN = resolve(import.meta.dirname, '..', '..', 'dist', 'main.js');
+
+async function ran(args: readonly string[], env: Record<string, string> = {}): Promise<LlmgwProcess> {
+  const process = new LlmgwProcess(args, env);
+  await process.ended();
+  return process;
+}
+
+describe('the command line as a real process', () => {
+  it.each([
+    [['--version'], 0],
+    [['ctl', 'nods'], 2],
+    [['ctl', 'nodes', '--server', '127.0.0.1:1'], 5],
+    [['server'], 2],
+    [['no-such-command'], 2],
+  ])('llmgw %j ends with %d', async (args, code) => {
+    const process = await ran(args);
+    expect(process.exited).toEqual({ code, signal: null });
+    expect(process.stdout === '').toBe(code !== 0);
+    expect(process.stderr === '').toBe(code === 0);
+  });
+
+  it('reads the address of the admin API from the environment', async () => {
+    const process = await ran(['ctl', 'nodes'], { LLMGW_ADMIN_URL: 'http://127.0.0.1:2' });
+    expect(process.stderr).toContain('http://127.0.0.1:2');
+  });
+
+  // `llmgw ctl ... | head -1` is an ordinary thing to do.
+  it('is quiet when its reader goes away', async () => {
+    const child = spawn(process.execPath, [MAIN, 'ctl', '--help'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    child.stdout.destroy();
+    let err = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
+    const [code] = (await once(child, 'close')) as [number];
+    expect({ code, err }).toEqual({ code: 0, err: '' });
+  });
+});
+
+describe('signals', () => {
+  const scratch = new Scratch();
+  const engine = new SimEngine({ models: ['m1'], seed: 7, tpotMs: 200 });
+  afterAll(async () => {
+    await engine.stop();
+    scratch.remove();
+  });
+
+  /** A server with one stream running through it that lasts much longer than the test. */
+  async function busyServer(): Promise<LlmgwProcess> {
+    const port = await engine.start({ port: 0 });
+    const { process: server, urls } = await startServerProcess(scratch, [
+      '--endpoint',
+      `e1=http://127.0.0.1:${port}=m1`,
+    ]);
+    const response = await fetch(`${urls.client}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        model: 'm1',
+        stream: true,
+        max_tokens: 5_000,
+        messages: [{ role: 'user', content: 'go on' }],
+      }),
+    });
+    const reader = response.body!.getReader();
+    await reader.read();
+    reader.closed.catch(() => undefined);
+    return server;
+  }
+
+  it('the second one ends a server at once that is waiting for a stream', async () => {
+    const server = await busyServer();
+    server.signal('SIGTERM');
+    await server.logged('server is stopping');
+    expect(server.exited).toBeUndefined();
+    server.signal('SIGTERM');
+    expect(await server.ended(5_000)).toEqual({ code: 130, signal: null });
+  });
+});
+
+describe('watching', () => {
+  it('prints again only what changed, one JSON object a line', async () => {
+    const scratch = new Scratch();
+    const engine = new SimEngine({ models: ['m1'], seed: 7 });
+    const port = await engine.start({ port: 0 });
+    const { process: server, urls } = await startServerProcess(scratch, [
+      '--endpoint',
+      `e1=http://127.0.0.1:${port}=m1`,
+    ]);
+    const watch = new LlmgwProcess(['ctl', 'endpoints', '--watch', '-o', 'json', '--server', urls.admin]);
+    await waitFor(() => (watch.stdout.includes('\n') ? true : undefined), {
+      deadlineMs: 10_000,
+      what: 'the first look',
+    });
+    await fetch(`${urls.client}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'm1', max_tokens: 3, messages: [{ role: 'user', content: 'hello' }] }),
+    });
+    const second = await waitFor(
+      () => {
+        const lines = watch.stdout.trim().split('\n');
+        return lines
+          .map((line) => JSON.parse(line) as { items: { requestsTotal: number }[] })
+          .find(({ items }) => items[0]!.requestsTotal === 1);
+      },
+      { deadlineMs: 15_000, what: 'the look after a request' },
+    );
+    expect(second.items).toHaveLength(1);
+    watch.signal('SIGKILL');
+    await server.dispose();
+    await engine.stop();
+    scratch.remove();
+  });
+});
