@@ -58,14 +58,15 @@ export class ProcessGroup {
     return this.known.reduce((sum, facts) => sum + facts.cpuTicks, 0);
   }
 
-  /** TERM, grace, KILL, until the group is really empty. */
-  async end(graceMs: number): Promise<GroupEnd> {
+  /** TERM, grace, KILL, until the group is really empty. The grace is asked for anew each time: it may be cut short. */
+  async end(graceMs: () => number): Promise<GroupEnd> {
     this.signalAll('SIGTERM');
     // A stopped process takes TERM only after it goes on.
     this.signalAll('SIGCONT');
     if (await this.emptyWithin(graceMs)) return { killed: false, survivors: [] };
     this.signalAll('SIGKILL');
-    if (await this.emptyWithin(this.deps.killSettleMs, 'SIGKILL')) return { killed: true, survivors: [] };
+    if (await this.emptyWithin(() => this.deps.killSettleMs, 'SIGKILL'))
+      return { killed: true, survivors: [] };
     return { killed: true, survivors: this.members() };
   }
 
@@ -74,17 +75,18 @@ export class ProcessGroup {
     this.signalAll('SIGKILL');
   }
 
-  private async emptyWithin(limitMs: number, again?: NodeJS.Signals): Promise<boolean> {
+  private async emptyWithin(limitMs: () => number, again?: NodeJS.Signals): Promise<boolean> {
     const { clock, pollMs } = this.deps;
-    const deadlineMs = clock.monotonicMs() + limitMs;
+    const beganMs = clock.monotonicMs();
     for (;;) {
       if (!this.known.some((facts) => this.stillThere(facts))) {
         // Somebody may have forked between the scan and the signal.
         if (this.members().length === 0) return true;
         if (again !== undefined) this.signalKnown(again);
       }
-      if (clock.monotonicMs() >= deadlineMs) return false;
-      await pause(clock, Math.min(pollMs, Math.max(1, deadlineMs - clock.monotonicMs())));
+      const leftMs = beganMs + limitMs() - clock.monotonicMs();
+      if (leftMs <= 0) return false;
+      await pause(clock, Math.min(pollMs, leftMs));
     }
   }
 

@@ -22,13 +22,12 @@ import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.j
 import { readVerdict } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { gpuUsage } from './gpu/usage.js';
-import { LOG_TAIL_MAX_BYTES } from './limits.js';
 import { LoadProgress } from './load-progress.js';
-import { tailBytes } from './log-text.js';
 import { optional } from './optional.js';
 import type { ProcessTable } from './process-table.js';
 import { redactor, SECRET_NAME } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
+import { shardReport } from './shard-report.js';
 import { shardSpecOf, type ShardSpec } from './shard-spec.js';
 import {
   diskHasRoom,
@@ -177,32 +176,16 @@ export class ShardRunner {
   }
 
   report(): ShardReport {
-    const { spec, end, text } = this;
-    const showTail = end !== undefined || this.phase === 'unhealthy';
-    const tail = showTail ? tailBytes(this.log?.lines() ?? this.lastLines, LOG_TAIL_MAX_BYTES) : '';
-    const message = end?.message ?? (this.phase === 'unhealthy' ? text : undefined);
-    return {
-      shardId: spec.shardId,
-      replicaId: spec.replicaId,
-      model: spec.model,
-      profile: spec.profile,
-      generation: spec.generation,
-      rank: spec.rank,
+    return shardReport(this.spec, {
       phase: this.phase,
-      gpuUuids: spec.gpuUuids,
-      ports: spec.ports,
-      specDigest: spec.specDigest,
-      phaseAgeMs: Math.round(this.deps.clock.monotonicMs() - this.phaseSinceMs),
-      ...optional('pid', this.process?.identity.pid),
-      ...optional('progress', end === undefined && this.phase !== 'unhealthy' ? text : undefined),
-      ...optional('exitCode', end?.code),
-      ...optional('exitSignal', end?.signal),
-      ...optional('verdict', end?.verdict ?? (this.phase === 'unhealthy' ? 'hung' : undefined)),
-      ...optional('message', message),
-      ...optional('logTail', tail === '' ? undefined : tail),
-      ...optional('memoryPeakBytes', this.memoryPeakBytes),
-      ...optional('loadMs', this.loadMs),
-    };
+      phaseAgeMs: this.deps.clock.monotonicMs() - this.phaseSinceMs,
+      text: this.text,
+      pid: this.leaderPid,
+      end: this.end,
+      loadMs: this.loadMs,
+      memoryPeakBytes: this.memoryPeakBytes,
+      lines: this.log?.lines() ?? this.lastLines,
+    });
   }
 
   stored(): StoredShard {
@@ -224,7 +207,7 @@ export class ShardRunner {
     } catch (error) {
       this.deps.logger.error({ shard: this.spec.shardId, causes: errorChain(error) }, 'shard runner failed');
       // Whatever went wrong in here, an engine nobody watches must not stay.
-      await this.process?.end(this.graceMs);
+      await this.process?.end(() => this.graceMs);
       this.finish({ verdict: 'unknown', message: `the agent failed: ${errorChain(error).join(': ')}` });
     }
   }
@@ -461,13 +444,16 @@ export class ShardRunner {
       case 'left':
         return undefined;
       case 'stop':
-        await this.endGroup(this.graceMs, 'stopping');
+        await this.endGroup(() => this.graceMs, 'stopping');
         return STOPPED;
       case 'failed':
-        await this.endGroup(this.graceMs, outcome.failure.message);
+        await this.endGroup(() => this.graceMs, outcome.failure.message);
         return outcome.failure;
       case 'exited': {
-        await this.endGroup(LEFTOVER_GRACE_MS, 'the engine ended, its other processes are being stopped');
+        await this.endGroup(
+          () => LEFTOVER_GRACE_MS,
+          'the engine ended, its other processes are being stopped',
+        );
         const { kind: _kind, ...exit } = outcome;
         return { ...exit, ...readVerdict(exit, this.log?.lines() ?? []) };
       }
@@ -475,7 +461,7 @@ export class ShardRunner {
   }
 
   /** Returns only when no process of the engine lives: until then its GPUs and ports are not free. */
-  private async endGroup(graceMs: number, text: string): Promise<void> {
+  private async endGroup(graceMs: () => number, text: string): Promise<void> {
     const { process } = this;
     if (process === undefined) return;
     this.ready = false;
@@ -487,7 +473,7 @@ export class ShardRunner {
         `processes ${survivors.join(', ')} survive KILL; they are stuck in the kernel`,
       );
       await pause(this.deps.clock, this.deps.timings.killSettleMs);
-      ({ survivors } = await process.end(0));
+      ({ survivors } = await process.end(() => 0));
     }
     await this.log?.close();
     await gpusLetGo(this.spec, this.deps.checks, (what) => this.setPhase('stopping', what));

@@ -29,7 +29,7 @@ describe('the supervisor', () => {
     output = join(directory, 'out.log');
   });
   afterEach(async () => {
-    for (const engine of started) await engine.end(0);
+    for (const engine of started) await engine.end(() => 0);
     started = [];
     rmSync(directory, { recursive: true, force: true });
   });
@@ -60,14 +60,24 @@ describe('the supervisor', () => {
   it('ends a group that takes TERM without KILL', async () => {
     const { engine, pids } = await startTree('--polite');
     expect(new Set(engine.members())).toEqual(new Set(pids));
-    expect(await engine.end(10_000)).toEqual({ killed: false, survivors: [] });
+    expect(await engine.end(() => 10_000)).toEqual({ killed: false, survivors: [] });
     expect(pids.filter(alive)).toEqual([]);
     expect(await engine.exited).toEqual({ signal: 'SIGTERM' });
   });
 
   it('kills a grandchild that ignores TERM after the grace', async () => {
     const { engine, pids } = await startTree();
-    expect(await engine.end(150)).toEqual({ killed: true, survivors: [] });
+    expect(await engine.end(() => 150)).toEqual({ killed: true, survivors: [] });
+    expect(pids.filter(alive)).toEqual([]);
+  });
+
+  it('kills at once when the grace is cut short', async () => {
+    const { engine, pids } = await startTree();
+    let graceMs = 3_600_000;
+    const end = engine.end(() => graceMs);
+    await waitFor(() => text().includes('ignoring SIGTERM'), { what: 'TERM to arrive' });
+    graceMs = 0;
+    expect(await end).toEqual({ killed: true, survivors: [] });
     expect(pids.filter(alive)).toEqual([]);
   });
 
@@ -77,7 +87,7 @@ describe('the supervisor', () => {
     expect(await engine.exited).toEqual({ signal: 'SIGKILL' });
     expect(engine.alive()).toBe(false);
     await waitFor(() => engine.members().length === 2, { what: 'only the leftovers' });
-    await engine.end(100);
+    await engine.end(() => 100);
     expect(pids.filter(alive)).toEqual([]);
   });
 
@@ -88,14 +98,14 @@ describe('the supervisor', () => {
     const engine = await start(['-e', script]);
     await waitFor(() => engine.members().length === 2, { what: 'both processes' });
     const pids = engine.members();
-    await engine.end(5_000);
+    await engine.end(() => 5_000);
     expect(pids.filter(alive)).toEqual([]);
   });
 
   it('ends a stopped process', async () => {
     const { engine, pids } = await startTree('--polite');
     for (const pid of pids) process.kill(pid, 'SIGSTOP');
-    expect(await engine.end(10_000)).toEqual({ killed: false, survivors: [] });
+    expect(await engine.end(() => 10_000)).toEqual({ killed: false, survivors: [] });
   });
 
   it('leaves no zombie and touches nobody else', async () => {
@@ -103,7 +113,7 @@ describe('the supervisor', () => {
     try {
       for (let round = 0; round < 3; round++) await (await start(['-e', 'process.exit(0)'])).exited;
       const { engine } = await startTree();
-      await engine.end(50);
+      await engine.end(() => 50);
       expect(alive(stranger.pid ?? 0)).toBe(true);
       const zombies = processes.list().filter((facts) => facts.zombie && facts.parentPid === process.pid);
       expect(zombies).toEqual([]);
@@ -149,7 +159,7 @@ describe('the supervisor', () => {
     );
     expect(mistaken.alive()).toBe(false);
     expect(mistaken.members()).toEqual([]);
-    expect(await mistaken.end(0)).toEqual({ killed: false, survivors: [] });
+    expect(await mistaken.end(() => 0)).toEqual({ killed: false, survivors: [] });
     expect(engine.alive()).toBe(true);
   });
 });

@@ -44,7 +44,7 @@ export interface EngineProcess {
   /** Processor time of the whole engine, clock ticks; undefined where it cannot be read. */
   cpuTicks(): number | undefined;
   /** TERM, grace, KILL to everything that belongs to the engine. */
-  end(graceMs: number): Promise<GroupEnd>;
+  end(graceMs: () => number): Promise<GroupEnd>;
   /** KILL to everything, at once and without waiting. */
   kill(): void;
 }
@@ -105,7 +105,7 @@ export class Supervisor {
     orphan: { readonly mark: string; readonly leader: ProcessIdentity },
     graceMs: number,
   ): Promise<GroupEnd> {
-    return this.group(orphan.mark, orphan.leader).end(graceMs);
+    return this.group(orphan.mark, orphan.leader).end(() => graceMs);
   }
 
   private child(spec: ShardSpec, child: ChildProcess): EngineProcess {

@@ -228,7 +228,6 @@ describe('shape of the code', () => {
 
   /** A ratchet: a file over the limit stands here with its length, may shrink, and may not grow. */
   const LONG_FILES: Readonly<Record<string, number>> = {
-    'src/agent/shard-runner.ts': 520,
     'src/domain/cluster.ts': 700,
     'src/router/exchange.ts': 600,
   };
