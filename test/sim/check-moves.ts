@@ -91,7 +91,7 @@ export class MoveChecks {
       (one) =>
         one.intent === 'run' &&
         one.shards.length > 0 &&
-        one.replaces !== undefined &&
+        ids.get(one.replaces ?? '')?.intent === 'run' &&
         one.readyWallMs === undefined &&
         !hasFailed(snapshot, plan, one),
     );
@@ -173,6 +173,11 @@ export class MoveChecks {
       this.world.fail('dropped_living', `${key} answered ${quietMs} ms ago`);
   }
 
+  #gangSize(snapshot: Snapshot, record: ReplicaRecord): number {
+    const model = snapshot.models.find(({ name }) => name === record.model);
+    return model?.profiles.find(({ name }) => name === record.profile)?.shards ?? record.shards.length;
+  }
+
   /** Streams of a sound replica are cut only when their grace, or the whole drain, is over. */
   #aborted(snapshot: Snapshot, plan: Plan, before: ReadonlyMap<string, ReplicaRecord>): void {
     for (const action of plan.actions) {
@@ -181,12 +186,14 @@ export class MoveChecks {
       const key = replicaKey(action.replicaId, action.generation);
       const wasFine =
         record !== undefined &&
+        // A gang that has lost a rank serves nobody, whatever its others say.
+        record.shards.length === this.#gangSize(snapshot, record) &&
         record.shards.every(({ nodeId, shardId }) => {
           const report = reportOf(snapshot, nodeId, shardId, record.generation);
           return talks(nodeOf(snapshot, nodeId)) && report?.phase === 'ready';
         });
       const evidence = snapshot.evidence.get(key);
-      if (!wasFine || (evidence?.firstTokenTimeouts ?? 0) > 0) continue;
+      if (!wasFine || hasFailed(snapshot, plan, record) || (evidence?.firstTokenTimeouts ?? 0) > 0) continue;
       const intents = record.shards.map(({ nodeId }) => nodeOf(snapshot, nodeId)?.intent);
       const drains = intents.filter((intent) => intent?.target === 'drained');
       const over = drains.some((intent) => intent?.deadlineMs !== undefined || intent?.allowGap === true);

@@ -103,6 +103,8 @@ export class Store {
   restore(): boolean {
     if (this.#backup === undefined) return false;
     this.#now = copy(this.#backup);
+    // Who was Ready then may be somebody else by now: a restore takes that word back, or the router would believe it.
+    for (const [id, { readyWallMs: _ready, ...rest }] of this.#now.replicas) this.#now.replicas.set(id, rest);
     return true;
   }
 }

@@ -39,7 +39,7 @@ export function judgeLiveness(
   nowWallMs: number,
 ): LivenessJudgement {
   const { memory } = snapshot;
-  const slept = memory.lastPassMs !== undefined && nowMs - memory.lastPassMs > policy.suspendGapMs;
+  const slept = nowMs - (memory.lastPassMs ?? snapshot.startedMs) > policy.suspendGapMs;
   const judgeFromMs = Math.max(slept ? nowMs : memory.judgeFromMs, snapshot.startedMs);
   const silence = (node: NodeView) => nowMs - Math.max(node.lastReportMs ?? 0, judgeFromMs);
   const brake = judgeBrake(snapshot, policy, nowMs, silence);
@@ -75,7 +75,7 @@ export function judgeLiveness(
       subject: 'cluster',
       reason: because(
         'slept',
-        `stood still for ${duration(nowMs - (memory.lastPassMs ?? nowMs))}; nobody is judged by it`,
+        `stood still for ${duration(nowMs - (memory.lastPassMs ?? snapshot.startedMs))}; nobody is judged by it`,
       ),
     });
   return {

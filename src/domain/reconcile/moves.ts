@@ -9,30 +9,33 @@ import { duration } from '../placement/reasons.js';
 import { leaveReason } from './leave.js';
 import { loadP95Ms } from './learn.js';
 import type { Pass } from './pass.js';
-import { putPlaced } from './places.js';
+import { loadsFull, putPlaced } from './places.js';
 import { because } from './reasons.js';
 import { byPriority, leave, pendingRecord, type Unit, units } from './scale.js';
 
-/** Takes every replica that must leave one step further. */
+/** Takes every replica that must leave one step further. Ends moves first, so that what they free counts for those that begin. */
 export function moveReplicas(pass: Pass): void {
   if (pass.settling || pass.braking) return;
-  let loading = countLoadingMoves(pass);
-  for (const model of byPriority(pass.snapshot.models)) {
-    let moving = units(pass, model.name).filter(({ replacement }) => replacement !== undefined).length;
-    for (const unit of units(pass, model.name)) {
-      const reason = leaveReason(pass, unit.record);
-      if (reason === undefined) continue;
-      if (!pass.observed(unit.record).ready) {
-        moveUnready(pass, unit, reason);
-        continue;
-      }
-      if (unit.replacement !== undefined) {
-        if (handOver(pass, unit, reason)) moving -= 1;
-        continue;
-      }
-      const step = beginMove(pass, model, unit.record, reason, moving, loading);
-      if (step === 'started') [moving, loading] = [moving + 1, loading + 1];
-    }
+  for (const model of pass.snapshot.models) endMoves(pass, model);
+  for (const model of byPriority(pass.snapshot.models)) beginMoves(pass, model);
+}
+
+function endMoves(pass: Pass, model: ModelSpec): void {
+  for (const unit of units(pass, model.name)) {
+    const reason = leaveReason(pass, unit.record);
+    if (reason === undefined) continue;
+    if (!pass.observed(unit.record).ready) moveUnready(pass, unit, reason);
+    else if (unit.replacement !== undefined) handOver(pass, unit.record, unit.replacement, reason);
+  }
+}
+
+function beginMoves(pass: Pass, model: ModelSpec): void {
+  const present = units(pass, model.name);
+  let moving = present.filter(({ replacement }) => replacement !== undefined).length;
+  for (const { record, replacement } of present) {
+    const reason = leaveReason(pass, record);
+    if (reason === undefined || replacement !== undefined || !pass.observed(record).ready) continue;
+    if (beginMove(pass, model, record, reason, moving)) moving += 1;
   }
 }
 
@@ -43,16 +46,18 @@ function moveUnready(pass: Pass, { record }: Unit, reason: Reason): void {
   if (record.readyWallMs === undefined) leave(pass, record, reason);
 }
 
-/** The old copy goes once the new one has been Ready for a while. True when it went. */
-function handOver(pass: Pass, { record, replacement }: Unit, reason: Reason): boolean {
-  if (replacement === undefined) return false;
+/** The old copy goes once the new one has been Ready for a while. */
+function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord, reason: Reason): void {
   const readySinceMs = pass.memoryOf(replacement).readySinceMs;
   const steadyMs = readySinceMs === undefined ? 0 : pass.nowMs - readySinceMs;
   if (pass.observed(replacement).ready && readySinceMs !== undefined && steadyMs >= pass.policy.steadyMs) {
     leave(pass, record, because('replaced', `${reason.message}; ${replacement.id} is Ready and steady`));
-    return true;
+    return;
   }
-  if (drainOver(pass, record)) return forceOut(pass, record);
+  if (drainOver(pass, record)) {
+    forceOut(pass, record);
+    return;
+  }
   const waitedMs = pass.nowMs - pass.memoryOf(replacement).sinceMs;
   const boundMs = replacementBoundMs(pass, replacement);
   if (waitedMs >= boundMs) {
@@ -67,7 +72,6 @@ function handOver(pass: Pass, { record, replacement }: Unit, reason: Reason): bo
     });
     pass.notDone.push({ subject: `replica/${record.id}`, reason: waits });
   }
-  return false;
 }
 
 /** Time a replacement may take: twice the learned p95 of its load, at least the floor. */
@@ -81,46 +85,46 @@ export function replacementBoundMs(pass: Pass, replacement: ReplicaRecord): numb
   return Math.max(pass.policy.replacementFloorMs, 2 * p95);
 }
 
-type MoveStep = 'started' | 'left' | 'waits';
-
+/** Places the new copy, or says why not yet. True when it is on its way. */
 function beginMove(
   pass: Pass,
   model: ModelSpec,
   record: ReplicaRecord,
   reason: Reason,
   moving: number,
-  loading: number,
-): MoveStep {
-  const waits = (why: Reason): MoveStep => {
-    pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
-    return 'waits';
-  };
-  if (drainOver(pass, record)) return forceOut(pass, record) ? 'left' : 'waits';
-  if (moving > 0) return waits(because('waits_for_turn', `another replica of ${model.name} is being moved`));
-  if (loading >= pass.policy.maxConcurrentLoads)
-    return waits(
-      because(
-        'waits_for_load',
-        `${loading} engines are loading for moves, limit ${pass.policy.maxConcurrentLoads}`,
-      ),
-    );
+): boolean {
+  if (drainOver(pass, record)) {
+    forceOut(pass, record);
+    return false;
+  }
+  const wait = moveMustWait(pass, model, moving);
+  if (wait !== undefined) {
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: wait });
+    return false;
+  }
   const replacement = pendingRecord(pass, model, reason, record.id);
   const query = { model, replicaId: replacement.id, generation: 1 };
   const placement = place(pass.world(), query);
-  if (placement !== undefined) {
-    putPlaced(pass, replacement, query, placement, reason);
-    return 'started';
+  if (placement === undefined) {
+    withoutTarget(pass, model, record, reason);
+    return false;
   }
-  return withoutTarget(pass, model, record, reason);
+  putPlaced(pass, replacement, query, placement, reason);
+  return true;
+}
+
+function moveMustWait(pass: Pass, model: ModelSpec, moving: number): Reason | undefined {
+  if (moving > 0) return because('waits_for_turn', `another replica of ${model.name} is being moved`);
+  return loadsFull(pass);
 }
 
 /** Nothing is spare: stop first where that was allowed, else say so and keep serving. */
-function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reason: Reason): MoveStep {
+function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reason: Reason): void {
   const ending = pass.recordsOf(model.name).find((one) => one.intent !== 'run' && !pass.observed(one).silent);
   if (ending !== undefined) {
     const why = because('waits_for_turn', `${ending.id} is on its way out, its room may be enough`);
     pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
-    return 'waits';
+    return;
   }
   const rolling = reason.code === 'profile_changed';
   const allowed = rolling
@@ -132,7 +136,7 @@ function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reas
       record,
       because('stop_first', `${reason.message}; nothing is spare, stopping first was allowed`),
     );
-    return 'left';
+    return;
   }
   const code = rolling ? 'no_surge' : 'no_target';
   const what = rolling ? 'no room for the new copy beside the old one' : 'no place to move it to';
@@ -140,7 +144,6 @@ function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reas
     subject: `replica/${record.id}`,
     reason: because(code, `${what}; it goes on serving: ${reason.message}`),
   });
-  return 'waits';
 }
 
 /** Swapping in place takes one copy at a time, and only while every other wanted one serves. */
@@ -182,12 +185,12 @@ export function drainElapsedMs(pass: Pass, node: NodeView): number {
  * The deadline is over. A deadline an operator gave by hand is a word: the machine goes at that time. The default one is not, so
  * without leave for a gap the copy goes on serving and the operator is told what is missing.
  */
-function forceOut(pass: Pass, record: ReplicaRecord): boolean {
+function forceOut(pass: Pass, record: ReplicaRecord): void {
   const intents = drainIntents(pass, record);
   const allowed = intents.some((intent) => intent.allowGap === true || intent.deadlineMs !== undefined);
   if (allowed) {
     leave(pass, record, because('drain_deadline', 'the deadline of the drain is over'));
-    return true;
+    return;
   }
   const reason = because(
     'gap_not_allowed',
@@ -195,12 +198,4 @@ function forceOut(pass: Pass, record: ReplicaRecord): boolean {
   );
   pass.tellOnce(record, reason);
   pass.notDone.push({ subject: `replica/${record.id}`, reason });
-  return false;
-}
-
-function countLoadingMoves(pass: Pass): number {
-  return pass
-    .records()
-    .filter((record) => record.intent === 'run' && record.replaces !== undefined && record.shards.length > 0)
-    .filter((record) => !pass.observed(record).ready).length;
 }

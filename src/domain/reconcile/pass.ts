@@ -54,7 +54,7 @@ export class Pass {
   /** Reports by replica id, from every node, talking or not. */
   readonly reports: ReadonlyMap<string, readonly LocatedReport[]>;
   readonly learned: Learned;
-  /** Until all known nodes have reported or the settling time is over: nothing is started, moved or created. */
+  /** After a start, or after standing still, until all known nodes have reported or the time is over: nothing is started or moved. */
   readonly settling: boolean;
   /** Nothing is moved: too many nodes are silent. */
   readonly braking: boolean;
@@ -94,7 +94,7 @@ export class Pass {
     this.reports = indexReports(liveness.nodes);
     this.learned = new Learned(snapshot.learned);
     this.braking = liveness.braking;
-    this.settling = isSettling(liveness.nodes, snapshot.startedMs, policy, context.nowMs);
+    this.settling = isSettling(liveness, policy, context.nowMs);
     this.events.push(...liveness.events);
     this.#before = new Map(snapshot.replicas.map((record) => [record.id, record]));
     for (const record of snapshot.replicas) this.#index(record);
@@ -155,6 +155,12 @@ export class Pass {
     this.#observed.delete(id);
     this.#byModel.get(record.model)?.delete(id);
     if (this.#before.has(id)) this.#deleted.set(id, reason);
+  }
+
+  /** Whether the replica is to take the place of one that still runs. */
+  isMove(record: ReplicaRecord): boolean {
+    if (record.intent !== 'run' || record.replaces === undefined) return false;
+    return this.#records.get(record.replaces)?.intent === 'run';
   }
 
   /** The record through its shards' states; made once per change. */
@@ -369,12 +375,8 @@ function indexReports(nodes: readonly NodeView[]): ReadonlyMap<string, readonly 
   return index;
 }
 
-function isSettling(
-  nodes: readonly NodeView[],
-  startedMs: number,
-  policy: ControlPolicy,
-  nowMs: number,
-): boolean {
-  if (nowMs - startedMs >= policy.settleAfterStartMs) return false;
-  return nodes.some((node) => !node.reported || !isTalking(node));
+function isSettling({ nodes, memory }: LivenessJudgement, policy: ControlPolicy, nowMs: number): boolean {
+  const fromMs = memory.judgeFromMs;
+  if (nowMs - fromMs >= policy.settleAfterStartMs) return false;
+  return nodes.some((node) => !isTalking(node) || (node.lastReportMs ?? -1) < fromMs);
 }

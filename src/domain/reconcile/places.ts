@@ -27,8 +27,10 @@ export function placeReplicas(pass: Pass): void {
 /** Why nothing at all is placed in this pass. */
 export function blockedReason(pass: Pass): Reason | undefined {
   if (pass.settling) {
-    const missing = [...pass.nodes.values()].filter((node) => !node.reported).length;
-    return because('settling', `just started; ${missing} nodes have not reported yet`, { missing });
+    const { judgeFromMs } = pass.liveness.memory;
+    const missing = [...pass.nodes.values()].filter((node) => (node.lastReportMs ?? -1) < judgeFromMs).length;
+    const message = `just started or woken up; ${missing} nodes have not reported since`;
+    return because('settling', message, { missing });
   }
   if (pass.braking) return because('mass_loss', 'so many nodes are silent at once that nothing is moved');
   return undefined;
@@ -65,6 +67,20 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
   return left;
 }
 
+/** Why no further engine may begin to load for a move: each load saturates disk and network for the others. */
+export function loadsFull(pass: Pass): Reason | undefined {
+  const loading = pass.records().filter((record) => pass.isMove(record) && isLoading(pass, record)).length;
+  const limit = pass.policy.maxConcurrentLoads;
+  if (loading < limit) return undefined;
+  const message = `${loading} engines are loading for moves, limit ${limit}`;
+  return because('waits_for_load', message, { loading, limit });
+}
+
+function isLoading(pass: Pass, record: ReplicaRecord): boolean {
+  const seen = pass.observed(record);
+  return record.shards.length > 0 && !seen.ready && seen.failure === undefined;
+}
+
 /** Why a replica is not even tried now. */
 function waitReason(pass: Pass, record: ReplicaRecord, left: number): Reason | undefined {
   const waitMs = (pass.memoryOf(record).retryAtMs ?? 0) - pass.nowMs;
@@ -78,6 +94,8 @@ function waitReason(pass: Pass, record: ReplicaRecord, left: number): Reason | u
       'waits_for_stop',
       `${old.report.shardId} of generation ${old.report.generation} still runs on ${old.node.id}`,
     );
+  const busy = pass.isMove(record) ? loadsFull(pass) : undefined;
+  if (busy !== undefined) return busy;
   if (left > 0) return undefined;
   return because('next_pass', `${pass.policy.maxPlacementsPerPass} places were decided in this pass`);
 }

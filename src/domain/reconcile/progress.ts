@@ -22,6 +22,8 @@ export function progressReplicas(pass: Pass): void {
         progressDraining(pass, record);
         break;
       case 'stop':
+        // What is gone makes room for the decisions that follow.
+        if (pass.observed(record).stopped) forgetStopped(pass, record);
         break;
     }
   }
@@ -240,7 +242,7 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
   if (seen.removedNodeId !== undefined) {
     return stopNow(pass, record, because('node_removed', `${seen.removedNodeId} was removed`));
   }
-  if (seen.shards.some(({ status }) => status.kind === 'seen' && status.report.phase === 'exited'))
+  if (seen.shards.some(({ status }) => isStopped(status)))
     return stopNow(pass, record, because('stopped', 'its engine has ended'));
   if (seen.silent) {
     // Nothing can be said to it, and whether its streams have ended is not known either.
@@ -280,11 +282,12 @@ function stopNow(pass: Pass, record: ReplicaRecord, reason: ReturnType<typeof be
   pass.put({ ...unready(record), intent: 'stop' }, reason);
 }
 
+function forgetStopped(pass: Pass, record: ReplicaRecord): void {
+  pass.remove(record.id, because('stopped', `${record.intentReason.message}; all shards are stopped`));
+}
+
 function progressStopping(pass: Pass, before: ReplicaRecord): void {
-  if (pass.observed(before).stopped) {
-    pass.remove(before.id, because('stopped', `${before.intentReason.message}; all shards are stopped`));
-    return;
-  }
+  if (pass.observed(before).stopped) return forgetStopped(pass, before);
   releaseStopped(pass, before);
   const record = pass.record(before.id) ?? before;
   const seen = pass.observed(record);

@@ -31,7 +31,10 @@ function outlivesSilence(pass: Pass, seen: ObservedReplica): boolean {
       (status.kind === 'seen' && (status.report.phase === 'ready' || isAlivePhase(status.report.phase))),
   );
   if (!others || seen.lostNodeId !== undefined) return false;
-  if (pass.braking || pass.settling) return true;
+  const unseen = seen.shards.every(
+    ({ shard, status }) => status.kind === 'seen' || pass.nodes.get(shard.nodeId)?.liveness === 'unseen',
+  );
+  if (pass.braking || (pass.settling && unseen)) return true;
   const { record } = seen;
   const evidence = pass.snapshot.evidence.get(replicaKey(record.id, record.generation));
   return provesLife(evidence, pass.policy, pass.nowMs);

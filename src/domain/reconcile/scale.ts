@@ -195,7 +195,7 @@ function reviveDraining(pass: Pass, model: ModelSpec): void {
     if (!wanted) continue;
     const reason = because('revived', `no longer: ${record.intentReason.message}`);
     pass.put({ ...record, intent: 'run', intentReason: reason, readyWallMs: pass.context.nowWallMs }, reason);
-    pass.forget(record, 'drainSinceMs');
+    pass.forget(record, 'drainSinceMs', 'readySinceMs');
     sendAwaySurplus(pass, model);
   }
 }
