@@ -84,9 +84,10 @@ function noteStarted(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): 
 
 function noteReadiness(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): void {
   if (!seen.ready) {
-    // Silence is not unreadiness: the data path may still prove life, and the last known readiness is what it confirms.
-    if (seen.silent) return;
     pass.forget(record, 'readySinceMs');
+    // Silence is not unreadiness: the data path may still prove life, and the last known readiness is what it confirms. But
+    // steady it is not.
+    if (seen.silent) return;
     if (record.readyWallMs !== undefined) pass.put(unready(record), because('not_ready', 'no longer Ready'));
     return;
   }
