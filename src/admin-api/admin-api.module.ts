@@ -14,6 +14,7 @@ import { HealthController } from './health.controller.js';
 import { LogsController } from './logs.controller.js';
 import { ModelsController } from './models.controller.js';
 import { NodesController } from './nodes.controller.js';
+import { OpenApiController } from './openapi.controller.js';
 import { OperationsService } from './operations.service.js';
 import { PlacementsController } from './placements.controller.js';
 import { RoleGuard } from './role.guard.js';
@@ -31,6 +32,7 @@ const COMMON = [
   EventsController,
   ConfigController,
   DebugController,
+  OpenApiController,
 ];
 
 /** What operators call. Without a control plane only what concerns the router is there. */

@@ -1,5 +1,6 @@
 import { Body, Controller, Delete, HttpCode, Inject, Param, Post, Put, Query, Req } from '@nestjs/common';
 import type { FastifyRequest } from 'fastify';
+import { Doc } from './api-doc.js';
 import { OperationsService } from './operations.service.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
@@ -15,6 +16,10 @@ export class ChangesController {
 
   /** One endpoint with three targets; asking twice changes nothing. */
   @Put('nodes/:id/scheduling')
+  @Doc({
+    summary: 'Cordon, uncordon or drain; with `plan` only shows what would happen.',
+    returns: 'SchedulingResultView',
+  })
   schedule(
     @Req() request: FastifyRequest,
     @Param('id') id: string,
@@ -25,12 +30,14 @@ export class ChangesController {
   }
 
   @Delete('nodes/:id')
+  @Doc({ summary: 'Forgets a node that will not come back.', returns: 'RemovedView' })
   @RequireRole('admin')
   remove(@Req() request: FastifyRequest, @Param('id') id: string): RemovedView {
     return { removed: this.operations.removeNode(callerOf(request), id) };
   }
 
   @Put('models/:name/scale')
+  @Doc({ summary: 'Changes how many copies run.', returns: 'ModelResultView' })
   scale(
     @Req() request: FastifyRequest,
     @Param('name') name: string,
@@ -40,6 +47,7 @@ export class ChangesController {
   }
 
   @Post('models/:name/restart')
+  @Doc({ summary: 'Replaces the copies one after another.', returns: 'ModelResultView' })
   @HttpCode(200)
   restart(@Req() request: FastifyRequest, @Param('name') name: string): ModelResultView {
     return this.operations.restart(callerOf(request), name);

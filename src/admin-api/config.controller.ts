@@ -3,6 +3,7 @@ import { Type } from 'class-transformer';
 import { IsInt, IsOptional, Max, Min } from 'class-validator';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { maskConfig } from '../config/written.js';
+import { Doc } from './api-doc.js';
 import { AuditLog } from './audit-log.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
@@ -28,6 +29,7 @@ export class ConfigController {
   ) {}
 
   @Get('config')
+  @Doc({ summary: 'The configuration in force, secrets masked.', returns: 'ConfigView' })
   @RequireRole('viewer')
   show(): ConfigView {
     return { config: maskConfig(this.config), status: configStatus(this.facts) };
@@ -35,6 +37,7 @@ export class ConfigController {
 
   /** Newest first. */
   @Get('audit')
+  @Doc({ summary: 'Who changed what, newest first.', returns: 'AuditView', list: true })
   @RequireRole('admin')
   audited(@Query() query: AuditQuery): ListView<AuditView> {
     return { items: this.audit.list(query.limit) };

@@ -7,6 +7,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ProcessMetrics, type EventLoopDelay } from '../metrics/process.metrics.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
+import { Doc } from './api-doc.js';
 import { RequireRole } from './roles.js';
 
 class ProfileQuery {
@@ -30,12 +31,14 @@ export class DebugController {
   ) {}
 
   @Get('eventloop')
+  @Doc({ summary: 'Delay of the event loop since the last scrape.', returns: 'EventLoopDelay' })
   eventLoop(): EventLoopDelay {
     return this.process.eventLoopDelay();
   }
 
   /** A V8 CPU profile; Chrome's developer tools and speedscope read it. */
   @Get('pprof/profile')
+  @Doc({ summary: 'A V8 CPU profile.' })
   async profile(
     @Query() query: ProfileQuery,
     @Req() request: FastifyRequest,
@@ -61,6 +64,7 @@ export class DebugController {
 
   /** A heap snapshot. It holds whatever the process holds, prompts of running requests included. */
   @Get('pprof/heap')
+  @Doc({ summary: 'A V8 heap snapshot.' })
   async heap(@Res({ passthrough: true }) reply: FastifyReply): Promise<StreamableFile> {
     return this.alone(() => {
       void reply.header('content-disposition', 'attachment; filename="llmgw.heapsnapshot"');

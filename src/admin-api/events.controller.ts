@@ -5,6 +5,7 @@ import type { FastifyReply } from 'fastify';
 import { EVENT_SUBJECT_KINDS, type EventSubjectKind } from '../events/event.js';
 import { EVENT_LOG, EVENTS_MAX, type EventFilter, type EventLog } from '../events/event-log.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
+import { Doc } from './api-doc.js';
 import { LongAnswer } from './event-stream.js';
 import { RequireRole } from './roles.js';
 import type { EventView, ListView } from './views.js';
@@ -58,6 +59,12 @@ export class EventsController implements BeforeApplicationShutdown {
   ) {}
 
   @Get()
+  @Doc({
+    summary: 'What happened; with `follow` as server-sent events.',
+    returns: 'ClusterEvent',
+    list: true,
+    alsoAs: ['text/event-stream'],
+  })
   list(
     @Query() query: EventsQuery,
     @Headers('last-event-id') lastId: string | undefined,

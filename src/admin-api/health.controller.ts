@@ -1,5 +1,6 @@
 import { Controller, Get, Inject, Query, Res } from '@nestjs/common';
 import type { FastifyReply } from 'fastify';
+import { Doc } from './api-doc.js';
 import { READINESS, type Readiness } from './readiness.js';
 import { RequireRole } from './roles.js';
 
@@ -11,12 +12,14 @@ export class HealthController {
 
   /** The process answers: nothing more. A restart would not help against anything else. */
   @Get('livez')
+  @Doc({ summary: 'Whether the process answers.', alsoAs: ['text/plain'] })
   livez(@Res({ passthrough: true }) reply: FastifyReply): string {
     void reply.type('text/plain; charset=utf-8');
     return 'ok\n';
   }
 
   @Get(['readyz', 'healthz'])
+  @Doc({ summary: 'Whether the server should get traffic.', alsoAs: ['text/plain'] })
   readyz(
     @Res({ passthrough: true }) reply: FastifyReply,
     @Query('verbose') verbose: string | undefined,

@@ -6,6 +6,7 @@ import type { LogChunk } from '../agent-protocol/messages.js';
 import { LOG_SOURCE, type LogSource } from '../agent-gateway/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
+import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { LongAnswer } from './event-stream.js';
 import { notFound } from './find.js';
@@ -49,6 +50,11 @@ export class LogsController {
 
   /** A shard by id, or a replica, whose rank 0 is meant. */
   @Get(':id/logs')
+  @Doc({
+    summary: 'What an engine printed; with `follow` as plain text.',
+    returns: 'LogView',
+    alsoAs: ['text/plain'],
+  })
   async log(
     @Param('id') id: string,
     @Query() query: LogsQuery,

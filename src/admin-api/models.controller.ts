@@ -1,6 +1,7 @@
-import { Controller, Get, Inject, Param } from '@nestjs/common';
+import { Controller, Get, Inject, Param, Query } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
+import { Doc } from './api-doc.js';
 import { ClusterReader } from './cluster-reader.js';
 import { modelDetail, modelSummary, type ModelExtras } from './model-views.js';
 import { replicaDetail, replicaSummary } from './replica-views.js';
@@ -24,6 +25,7 @@ export class ModelsController {
   ) {}
 
   @Get('models')
+  @Doc({ summary: 'The models of the catalog.', returns: 'ModelSummaryView', list: true })
   models(): ListView<ModelSummaryView> {
     const reading = this.cluster.read();
     return {
@@ -33,18 +35,27 @@ export class ModelsController {
 
   /** Names may hold slashes and colons; they come percent-encoded. */
   @Get('models/:name')
+  @Doc({ summary: 'One model, by name or alias.', returns: 'ModelDetailView' })
   model(@Param('name') name: string): ModelDetailView {
     const model = this.cluster.model(name);
     return modelDetail(this.cluster.read(), model, this.extras(model.name));
   }
 
   @Get('replicas')
-  replicas(): ListView<ReplicaSummaryView> {
+  @Doc({
+    summary: 'The running copies, of one model when asked for.',
+    returns: 'ReplicaSummaryView',
+    list: true,
+  })
+  replicas(@Query('model') model: string | undefined): ListView<ReplicaSummaryView> {
     const reading = this.cluster.read();
-    return { items: reading.replicas.map((replica) => replicaSummary(reading, replica)) };
+    const wanted =
+      model === undefined ? reading.replicas : reading.replicasOf(this.cluster.model(model).name);
+    return { items: wanted.map((replica) => replicaSummary(reading, replica)) };
   }
 
   @Get('replicas/:id')
+  @Doc({ summary: 'One copy, by id or unique beginning.', returns: 'ReplicaDetailView' })
   replica(@Param('id') id: string): ReplicaDetailView {
     const reading = this.cluster.read();
     return replicaDetail(reading, this.cluster.replica(reading, id));

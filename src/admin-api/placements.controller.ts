@@ -3,6 +3,7 @@ import type { PlacementExplanation, ReplicaRecord } from '../domain/cluster.js';
 import { explainPlacement } from '../domain/reconcile/explain.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
 import { OperatorError } from '../shared/errors.js';
+import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { RequireRole } from './roles.js';
 import type { PlacementView } from './views.js';
@@ -18,6 +19,7 @@ export class PlacementsController {
 
   /** Without a replica: where the next one would go now. With one that has a place: the decision as it was made. */
   @Get(':model/explain')
+  @Doc({ summary: 'Why replicas stand where they stand, or nowhere.', returns: 'PlacementView' })
   explain(@Param('model') name: string, @Query('replica') replicaId: string | undefined): PlacementView {
     const reading = this.cluster.read();
     const model = this.cluster.model(name);

@@ -3,6 +3,7 @@ import { RouterService } from '../router/router.service.js';
 import type { RequestExplanation } from '../router/explain-ring.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
+import { Doc } from './api-doc.js';
 import { endpointView } from './endpoint-views.js';
 import { RequireRole } from './roles.js';
 import type { EndpointView, ListView } from './views.js';
@@ -17,12 +18,14 @@ export class RoutingController {
   ) {}
 
   @Get('endpoints')
+  @Doc({ summary: 'What the router can send to.', returns: 'EndpointView', list: true })
   endpoints(): ListView<EndpointView> {
     const nowMs = this.clock.monotonicMs();
     return { items: this.router.endpoints().map((status) => endpointView(status, nowMs)) };
   }
 
   @Get('requests/:id/explain')
+  @Doc({ summary: 'Where a recent request went, and why there.', returns: 'RequestExplanation' })
   request(@Param('id') id: string): RequestExplanation {
     const explanation = this.router.explainRequest(id);
     if (explanation !== undefined) return explanation;

@@ -4,6 +4,7 @@ import type { Reason } from '../domain/cluster.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { STATE_STORE, type StateStore } from '../store/ports.js';
+import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
@@ -24,6 +25,7 @@ export class StatusController {
   ) {}
 
   @Get()
+  @Doc({ summary: 'The state of the whole at a glance.', returns: 'StatusView' })
   status(): StatusView {
     const times = new ViewTimes(this.clock);
     const reading = this.cluster?.read();

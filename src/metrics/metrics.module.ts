@@ -1,5 +1,6 @@
 import { Module, type DynamicModule } from '@nestjs/common';
 import { PrometheusModule } from '@willsoto/nestjs-prometheus';
+import { ConfigMetrics } from './config.metrics.js';
 import { MetricsController } from './metrics.controller.js';
 import { ProcessMetrics } from './process.metrics.js';
 
@@ -16,7 +17,7 @@ export class MetricsModule {
           defaultMetrics: { enabled: true },
         }),
       ],
-      providers: [ProcessMetrics],
+      providers: [ProcessMetrics, ConfigMetrics],
       exports: [ProcessMetrics],
     };
   }

@@ -1,0 +1,22 @@
+import { SetMetadata } from '@nestjs/common';
+import type { VIEW_SCHEMAS } from './view-schemas.js';
+
+export const DOC_METADATA = 'llmgw:doc';
+
+/** Name of an answer's type in `views.ts`. */
+export type ViewName = Extract<keyof typeof VIEW_SCHEMAS, string>;
+
+/** What the API document says of a route beyond what the code shows. */
+export interface RouteDoc {
+  /** One sentence. */
+  readonly summary: string;
+  /** Type of the answer; absent for answers that are no JSON. */
+  readonly returns?: ViewName;
+  /** The answer is a list of them. */
+  readonly list?: boolean;
+  /** Other content types the answer can have. */
+  readonly alsoAs?: readonly string[];
+}
+
+/** Describes a route for the API document. */
+export const Doc = (doc: RouteDoc) => SetMetadata(DOC_METADATA, doc);
