@@ -119,22 +119,20 @@ describeClients('a process that ends in the middle of streams', () => {
 
 describeClients('a gateway that ends in the middle of streams', () => {
   const fleet = new Fleet();
-  let gateway: Gateway;
 
-  beforeAll(async () => {
-    await fleet.add('m1', 'only', { tpotMs: 20, slots: 16 });
-  });
-  afterAll(async () => {
-    await gateway?.stop();
-    await fleet.stop();
-  });
+  beforeAll(() => fleet.add('m1', 'only', { tpotMs: 20, slots: 16 }));
+  afterAll(() => fleet.stop());
 
   it.each(['SIGTERM', 'SIGKILL'] as const)('throws in every client after %s', async (signal) => {
-    gateway = await Gateway.start(fleet.endpoints());
-    const outcomes = await speaking(gateway.url, 'm1');
-    gateway.process.signal(signal);
-    expect(await outcomes()).toEqual(ALL_THREW);
-    await gateway.process.ended();
-    await waitFor(() => fleet.get('m1').stats().running === 0, { what: 'no request left at the engine' });
+    const gateway = await Gateway.start(fleet.endpoints());
+    try {
+      const outcomes = await speaking(gateway.url, 'm1');
+      gateway.process.signal(signal);
+      expect(await outcomes()).toEqual(ALL_THREW);
+      await gateway.process.ended();
+      await waitFor(() => fleet.get('m1').stats().running === 0, { what: 'no request left at the engine' });
+    } finally {
+      await gateway.stop();
+    }
   });
 });

@@ -5,10 +5,11 @@ import type { ClientKind, ClientSetup, TextClient } from './adapters/client-kind
 function kind(
   name: string,
   api: ClientKind['api'],
-  traits: Partial<Pick<ClientKind, 'usageByChoice' | 'obeysShouldRetry'>>,
+  traits: Partial<Pick<ClientKind, 'usageByChoice' | 'obeysShouldRetry' | 'repeatsErrorEvents'>>,
   open: (setup: ClientSetup) => Promise<TextClient>,
 ): ClientKind {
-  return { name, api, usageByChoice: false, obeysShouldRetry: false, ...traits, open };
+  const none = { usageByChoice: false, obeysShouldRetry: false, repeatsErrorEvents: false };
+  return { name, api, ...none, ...traits, open };
 }
 
 const openai6 = async (): Promise<typeof OpenAI> => (await import('openai')).default;
@@ -44,7 +45,9 @@ export const CLIENT_KINDS: readonly ClientKind[] = [
   kind('openai 7, responses', 'responses', { obeysShouldRetry: true }, async (setup) =>
     (await responses()).openaiResponses(await openai7(), setup),
   ),
-  kind('ai, responses', 'responses', {}, async (setup) => (await aiSdk()).aiSdkResponses(setup)),
+  kind('ai, responses', 'responses', { repeatsErrorEvents: true }, async (setup) =>
+    (await aiSdk()).aiSdkResponses(setup),
+  ),
   kind('anthropic, loop', 'messages', { obeysShouldRetry: true }, async (setup) =>
     (await anthropic()).anthropicLoop(setup),
   ),

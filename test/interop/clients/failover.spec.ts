@@ -105,3 +105,40 @@ describeClients('a replica that fails before its answer', () => {
     });
   });
 });
+
+describeClients('a replica that fails when the status is given already', () => {
+  const fleet = new Fleet();
+  let gateway: Gateway;
+
+  beforeAll(async () => {
+    for (const { index } of NUMBERED_KINDS) {
+      for (const name of ['a', 'b']) await fleet.add(`m${index}`, name);
+    }
+    gateway = await Gateway.start(fleet.endpoints(), {
+      holdHeaders: '100ms',
+      deadlines: { firstToken: '1s' },
+      retries: { budget: '100%' },
+    });
+  });
+  afterAll(async () => {
+    await gateway?.stop();
+    await fleet.stop();
+  });
+
+  it.concurrent.each(NUMBERED_KINDS)('$name: another one answers', async ({ kind, index }) => {
+    const model = `m${index}`;
+    const client = await kind.open({ gateway: gateway.url, model, retries: 0 });
+    const { text } = await client.whole(ASK);
+    for (const request of [1, 2]) {
+      expect((await client.stream(faulty('hang', 'a'))).text, `request ${request}`).toBe(text);
+    }
+    expect(fleet.get(model, 'a').stats().faulted).toBeGreaterThan(0);
+  });
+
+  it.concurrent.each(NUMBERED_KINDS)('$name: throws when none answers', async ({ kind, index }) => {
+    const log = new TryLog();
+    const setup = { gateway: gateway.url, model: `m${index}`, retries: 1, fetch: log.fetch };
+    await errorOf((await kind.open(setup)).stream(faulty('hang')));
+    expect(log.statuses).toEqual(kind.repeatsErrorEvents ? [200, 200] : [200]);
+  });
+});

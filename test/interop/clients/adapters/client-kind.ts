@@ -48,6 +48,8 @@ export interface ClientKind {
   readonly usageByChoice: boolean;
   /** Obeys `x-should-retry`. */
   readonly obeysShouldRetry: boolean;
+  /** Tries again after an error event on a 200 that comes before anything of the answer; the others never do. */
+  readonly repeatsErrorEvents: boolean;
   open(setup: ClientSetup): Promise<TextClient>;
 }
 
