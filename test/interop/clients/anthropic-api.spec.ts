@@ -1,4 +1,5 @@
-import type Anthropic from '@anthropic-ai/sdk';
+import type * as Library from '@anthropic-ai/sdk';
+import type { Anthropic } from '@anthropic-ai/sdk';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { SimEngine } from '../../../src/engines/sim/sim-engine.js';
 import { CLIENT_SECRET } from './adapters/client-kind.js';
@@ -19,7 +20,7 @@ describeClients('the anthropic library', () => {
   const engine = new SimEngine({ models: ['m1'] });
   let recorded: ReplayEngine;
   let gateway: Gateway;
-  let library: typeof import('@anthropic-ai/sdk');
+  let library: typeof Library;
   let client: Anthropic;
   let direct: Anthropic;
 

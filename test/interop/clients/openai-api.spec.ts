@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, writeFileSync } from 'node:fs';
-import type OpenAI from 'openai';
+import type * as Library from 'openai';
+import type { OpenAI } from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SimEngine } from '../../../src/engines/sim/sim-engine.js';
 import { Scratch } from '../../support/llmgw-process.js';
@@ -15,7 +16,7 @@ const MODEL = 'm1';
 
 const LIBRARIES = [
   ['openai 6', async () => await import('openai')],
-  ['openai 7', async () => (await import('openai-7')) as unknown as typeof import('openai')],
+  ['openai 7', async () => (await import('openai-7')) as unknown as typeof Library],
 ] as const;
 
 const messages = [{ role: 'user' as const, content: 'Tell me about the API' }];
@@ -39,7 +40,7 @@ describeClients('the openai library', () => {
   });
 
   describe.each(LIBRARIES)('%s', (name, load) => {
-    let library: typeof import('openai');
+    let library: typeof Library;
     let client: OpenAI;
     let direct: OpenAI;
 
