@@ -1,4 +1,6 @@
 /** What no single value can get wrong: names that clash, references to nothing, addresses left open. */
+import { flagProblem, flagProblemText } from '../domain/catalog/engine-flags.js';
+import { ENGINE_KINDS } from '../domain/cluster.js';
 import { didYouMean } from '../shared/nearest.js';
 import { isLoopbackHost, parseAddress } from './address.js';
 import type { ModelConfig, ProfileConfig, ServerConfig } from './server-config.js';
@@ -156,9 +158,14 @@ function checkProfile(
       warning(at, 'looks like a secret; keep it in a file on the machine: { fromFile: PATH }');
     }
   }
-  profile.args.forEach((arg, index) => {
-    if (/^--?api-?key\b/i.test(arg)) {
-      warning(`${path}.args[${index}]`, 'a key in arguments is seen by everyone on the machine; use env');
+  // An engine that could not be read is a finding of its own.
+  const args = ENGINE_KINDS.includes(profile.engine) ? profile.args : [];
+  args.forEach((arg, index) => {
+    const at = `${path}.args[${index}]`;
+    const found = flagProblem(profile.engine, arg);
+    if (found?.kind === 'reserved') problem(at, flagProblemText(profile.engine, found));
+    if (found?.kind === 'secret') {
+      warning(at, 'a key in arguments is seen by everyone on the machine, so agents refuse it; use env');
     }
   });
 }

@@ -360,6 +360,16 @@ describe('clashes', () => {
       'models[0].profiles: expected at least one launch profile',
     ],
     [
+      'a flag that the agent sets itself',
+      'models: [{ name: m, profiles: [{ name: p, engine: sim, args: [--slots, "2", --port, "9999"] }] }]',
+      'models[0].profiles[0].args[2]: --port is set by llmgw for engine sim; remove it from args',
+    ],
+    [
+      'an engine that does not exist, with arguments',
+      'models: [{ name: m, profiles: [{ name: p, engine: vlm, args: [--port, "9999"] }] }]',
+      'models[0].profiles[0].engine: ',
+    ],
+    [
       'one address for two listeners',
       `${SERVED}\nlisten: 127.0.0.1:8081`,
       'adminListen: 127.0.0.1:8081 is already the address of listen',

@@ -48,14 +48,15 @@ const FLAG_RULES: Readonly<Record<EngineKind, FlagRules>> = {
       '-dph',
       '--data-parallel-external-lb',
       '-dpe',
-      '--api-key',
-      '--hf-token',
       '--ssl-keyfile',
       '--ssl-certfile',
       '--ssl-ca-certs',
       '--root-path',
     ],
     guarded: [
+      // Refused as secrets when written out; here for their beginnings.
+      '--api-key',
+      '--hf-token',
       '--trust-remote-code',
       '--middleware',
       '--tool-parser-plugin',
@@ -87,14 +88,14 @@ const FLAG_RULES: Readonly<Record<EngineKind, FlagRules>> = {
       '--nccl-port',
       '--base-gpu-id',
       '--gpu-id-step',
-      '--api-key',
-      '--admin-api-key',
       '--ssl-keyfile',
       '--ssl-certfile',
       '--ssl-ca-certs',
       '--grpc-mode',
     ],
     guarded: [
+      '--api-key',
+      '--admin-api-key',
       '--trust-remote-code',
       '--enable-custom-logit-processor',
       '--custom-weight-loader',
@@ -121,13 +122,11 @@ const FLAG_RULES: Readonly<Record<EngineKind, FlagRules>> = {
       '-dr',
       '--docker-repo',
       '-hft',
-      '--hf-token',
       '-a',
       '--alias',
       '--rpc',
       '-dev',
       '--device',
-      '--api-key',
       '--api-key-file',
       '--ssl-key-file',
       '--ssl-cert-file',
@@ -205,14 +204,6 @@ export function flagProblemText(engine: EngineKind, problem: FlagProblem): strin
     case 'guarded':
       return `${problem.flag} is not allowed for engine ${engine} unless the agent's own file lists it in engines.${engine}.allowArgs`;
   }
-}
-
-/** Reserved flags and secrets among a profile's arguments: what a configuration can be refused for without knowing the agents. */
-export function reservedFlagProblems(engine: EngineKind, args: readonly string[]): FlagProblem[] {
-  return args
-    .map((arg) => flagProblem(engine, arg))
-    .filter((problem) => problem !== undefined)
-    .filter((problem) => problem.kind !== 'guarded');
 }
 
 /** Python's argument parser takes any unambiguous beginning of a long flag for the flag: `--trust-rem` is `--trust-remote-code`. */
