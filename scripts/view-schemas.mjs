@@ -21,9 +21,22 @@ export async function generateViewSchemas() {
   );
   const schemas = new SchemaWriter(program.getTypeChecker());
   for (const path of SOURCES) schemas.addExports(program.getSourceFile(join(ROOT, path)));
+  const lines = Object.entries(schemas.sorted()).map(
+    ([name, schema]) => `  ${name}: ${JSON.stringify(JSON.stringify(schema))},`,
+  );
   const text = `// Written by scripts/view-schemas.mjs from the types of the answers. Do not edit: run \`npm run schemas\`.
+/** JSON schemas of the admin API's answers as text, by the name of their type; a line each. */
+const TEXTS = {
+${lines.join('\n')}
+} as const;
+
+/** Name of an answer's type. */
+export type ViewName = keyof typeof TEXTS;
+
 /** JSON schemas of the admin API's answers, by the name of their type. */
-export const VIEW_SCHEMAS: Readonly<Record<string, object>> = ${JSON.stringify(schemas.sorted(), null, 2)};
+export const VIEW_SCHEMAS = Object.fromEntries(
+  Object.entries(TEXTS).map(([name, text]) => [name, JSON.parse(text) as object]),
+) as Readonly<Record<ViewName, object>>;
 `;
   const style = await prettier.resolveConfig(TARGET);
   return prettier.format(text, { ...style, parser: 'typescript' });

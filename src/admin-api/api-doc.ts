@@ -1,10 +1,7 @@
 import { SetMetadata } from '@nestjs/common';
-import type { VIEW_SCHEMAS } from './view-schemas.js';
+import type { ViewName } from './view-schemas.js';
 
 export const DOC_METADATA = 'llmgw:doc';
-
-/** Name of an answer's type in `views.ts`. */
-export type ViewName = Extract<keyof typeof VIEW_SCHEMAS, string>;
 
 /** What the API document says of a route beyond what the code shows. */
 export interface RouteDoc {

@@ -1,3 +1,4 @@
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -170,6 +171,70 @@ describe('a control-plane server', () => {
     expect(back.received.filter((message) => message.kind === 'start' || message.kind === 'stop')).toEqual(
       [],
     );
+  });
+});
+
+describe('a server that is asked to stop', () => {
+  /** An engine whose answers never end. */
+  async function endlessEngine(): Promise<number> {
+    const engine = createHttpServer((incoming, response) => {
+      incoming.resume();
+      if (incoming.method !== 'POST') return void response.end('{}');
+      response.writeHead(200, { 'content-type': 'text/event-stream' });
+      const chunk = { choices: [{ delta: { content: 'x' }, index: 0, finish_reason: null }] };
+      const timer = setInterval(() => response.write(`data: ${JSON.stringify(chunk)}\n\n`), 20);
+      response.on('close', () => clearInterval(timer));
+    });
+    await new Promise<void>((done) => engine.listen(0, '127.0.0.1', done));
+    cleanups.push(() => {
+      engine.closeAllConnections();
+      engine.close();
+    });
+    return (engine.address() as { port: number }).port;
+  }
+
+  it('is not ready at once, lets the stream run to the grace, and is held up by nobody who idles', async () => {
+    const port = await endlessEngine();
+    const engine = Object.assign(new EndpointConfig(), {
+      id: 'e1',
+      url: `http://127.0.0.1:${port}`,
+      models: ['m2'],
+    });
+    const server = await start(
+      config({ models: [simModel('m1', 1)], endpoints: [engine], shutdownGrace: 600 }),
+    );
+    const { client, admin } = server.addresses;
+    const agent = await FakeAgent.join({ port: Number(server.addresses.agent?.split(':')[1]), nodeId: 'n1' });
+    cleanups.push(() => agent.leave());
+    await agent.next('start');
+    for (const address of [client, admin]) await (await fetch(`http://${address}/livez`)).text();
+    const followed = await fetch(`http://${admin}/admin/v1/events?follow=true`);
+    const answer = await fetch(`http://${client}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ model: 'm2', stream: true, messages: [{ role: 'user', content: 'go on' }] }),
+    });
+    expect(answer.status).toBe(200);
+    const text = answer.text();
+
+    const closing = server.close();
+    const ready = await fetch(`http://${admin}/readyz?verbose`);
+    expect(ready.status).toBe(503);
+    expect(await ready.text()).toMatch(/\[-\] not-draining: stopping since/);
+    await closing;
+    // The stream was told, not cut: an error event, and no [DONE] that would make it look whole.
+    expect(await text).toContain('"shutting_down"');
+    expect(await text).not.toContain('[DONE]');
+    await followed.text();
+    expect((await agent.ended()).details).toBe('the server is stopping');
+    // Engines are none of a stopping server's business.
+    expect(agent.received.filter((message) => message.kind === 'stop')).toEqual([]);
+    await expect(fetch(`http://${client}/health`)).rejects.toThrow();
+  });
+
+  it('may be asked twice', async () => {
+    const server = await start(config({ endpoints: [endpoint] }));
+    await Promise.all([server.close(0), server.close(0)]);
   });
 });
 
