@@ -9,10 +9,13 @@ import {
   type CommandRefusal,
   type ControlMemory,
   type LearnedFact,
+  type NodeView,
   type Plan,
   type ReplicaRecord,
   type Snapshot,
 } from '../domain/cluster.js';
+import { relinkRenamed, type Relinked } from '../domain/reconcile/renamed-node.js';
+import type { EventInput } from '../events/event-log.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
@@ -26,6 +29,8 @@ import { TERM, type Term } from '../store/term.js';
 export class ClusterState {
   private memory: ControlMemory = NO_MEMORY;
   private planNumber = 0;
+  /** Records as the last snapshot carried them over; stored before anything is decided on them. */
+  private carriedOver: readonly Relinked[] = [];
   private readonly refusals = new Map<string, CommandRefusal>();
 
   constructor(
@@ -38,12 +43,13 @@ export class ClusterState {
 
   /** The world as of now. `startedMs` is when this server began to decide, monotonic. */
   snapshot(startedMs: number): Snapshot {
+    const nodes = this.inventory.nodes();
     return {
       term: this.term.current(),
       planNumber: this.planNumber,
       models: this.catalog.models(),
-      nodes: this.inventory.nodes(),
-      replicas: this.replicas(),
+      nodes,
+      replicas: this.relinked(nodes),
       backoffs: values<BackoffRecord>(this.store.list('backoffs')),
       learned: values<LearnedFact>(this.store.list('learned')),
       inflight: this.router.inflight(),
@@ -52,6 +58,16 @@ export class ClusterState {
       refusals: this.refusals,
       memory: this.memory,
     };
+  }
+
+  /** The records, those of a renamed machine carried over to its present node. */
+  private relinked(nodes: readonly NodeView[]): readonly ReplicaRecord[] {
+    const records = this.replicas();
+    const changes = relinkRenamed(records, nodes, (id) => this.inventory.record(id)?.machineId);
+    this.carriedOver = changes;
+    if (changes.length === 0) return records;
+    const byId = new Map(changes.map((change) => [change.record.id, change.record]));
+    return records.map((record) => byId.get(record.id) ?? record);
   }
 
   replicas(): readonly ReplicaRecord[] {
@@ -88,10 +104,36 @@ export class ClusterState {
 
   /** Facts about nodes that must be stored before anything is decided on them; {@link pendingStored} must follow. */
   pendingOps(): readonly StoreOp[] {
-    return this.inventory.pendingOps();
+    return [
+      ...this.inventory.pendingOps(),
+      ...this.carriedOver.map(({ record }): StoreOp => ({
+        op: 'put',
+        collection: 'replicas',
+        key: record.id,
+        value: record,
+      })),
+    ];
+  }
+
+  /** What to tell of records that are carried over with {@link pendingOps}. */
+  pendingEvents(): readonly EventInput[] {
+    return this.carriedOver.map(({ record, from, to }) => ({
+      type: 'ReplicaCarriedOver',
+      subject: { kind: 'replica', id: record.id },
+      reason: {
+        code: 'node_renamed',
+        message: `the machine of ${from} is back as ${to}, with this replica running`,
+      },
+      actor: 'reconciler',
+      related: [
+        { kind: 'node', id: from },
+        { kind: 'node', id: to },
+      ],
+    }));
   }
 
   pendingStored(): void {
+    this.carriedOver = [];
     this.inventory.pendingStored();
   }
 

@@ -219,7 +219,7 @@ export class ReconcilerService
   /** Stores decisions and events in one transaction. On failure nothing may be done that the store does not know. */
   private store(snapshot: Snapshot, plan: Plan): Pick<PassRecord, 'notStored'> | undefined {
     const ops = [...this.state.pendingOps(), ...planOps(plan, snapshot.backoffs)];
-    const events = planEvents(plan, snapshot.replicas);
+    const events = [...this.state.pendingEvents(), ...planEvents(plan, snapshot.replicas)];
     try {
       this.events.commit(ops, events);
       this.state.pendingStored();

@@ -273,6 +273,43 @@ describe('a restart of the server', () => {
   });
 });
 
+describe('a machine whose agent comes back under another node id', () => {
+  const machine = { machineId: 'm-7', bootId: 'b-7' };
+
+  it('keeps its engines: records follow what the new node proves to run, and nothing is started twice', async () => {
+    const profile = { gpus: 1 };
+    const server = await start(
+      { models: [simModel('m1', {}, profile)] },
+      { unreachableAfter: 500, lostAfter: 1_500 },
+    );
+    const gpus = [testGpu('GPU-a')];
+    const before = await server.join('n1', { gpus, hello: machine });
+    await waitFor(async () => (await readyCount(server)) === 1);
+    const [replica] = await replicasOf(server);
+    before.leave();
+    const after = await server.join('n1b', { gpus, hello: machine });
+    for (const [id, shard] of before.shards) after.shards.set(id, shard);
+    after.report();
+    await waitFor(async () => (await replicasOf(server))[0].nodes.join() === 'n1b');
+    await waitFor(async () => {
+      after.report();
+      return (await server.admin('nodes/n1')).json.state === 'lost';
+    });
+    expect(await replicasOf(server)).toMatchObject([{ id: replica.id, generation: 1, state: 'ready' }]);
+    expect(commandsOf(after)).toEqual([]);
+  });
+
+  it('another agent on the same machine that runs nothing of it takes nothing over', async () => {
+    const server = await start({}, { unreachableAfter: 60_000 });
+    const first = await server.join('n1', { hello: machine });
+    await waitFor(async () => (await readyCount(server)) === 1);
+    first.leave();
+    await server.join('n2', { hello: machine });
+    await passes(server, 4);
+    expect((await replicasOf(server))[0].nodes).toEqual(['n1']);
+  });
+});
+
 function spread() {
   return { strategy: 'spread' as const, nodeSelector: {}, antiAffinity: true };
 }
