@@ -50,7 +50,10 @@ export function run(command, args, options = {}) {
  * @param {Parameters<typeof run>[2]} [options]
  */
 export function runPackage(script, args, options) {
-  return run(process.execPath, [join(ROOT, 'node_modules', script), ...args], options);
+  return run(process.execPath, [join(ROOT, 'node_modules', script), ...args], {
+    what: [script.split('/')[0], ...args].join(' '),
+    ...options,
+  });
 }
 
 /** Ends with a message when this Node is too old to run anything here. */
