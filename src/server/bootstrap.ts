@@ -13,7 +13,7 @@ import { RouteIndex } from '../admin-api/route-index.js';
 import { ServerFacts } from '../admin-api/server-facts.js';
 import { adminValidation } from '../admin-api/validation.js';
 import { agentCredentials, AgentGrpcServer, quietGrpc } from '../agent-gateway/agent-grpc-server.js';
-import { formatAddress, isLoopbackHost, parseAddress, type SocketAddress } from '../config/address.js';
+import { formatAddress, parseAddress, type SocketAddress } from '../config/address.js';
 import { exposureProblems } from '../config/check-server.js';
 import type { ServerConfig, TlsConfig } from '../config/server-config.js';
 import { RoutePublisher } from '../reconciler/route-publisher.js';
@@ -149,7 +149,6 @@ async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<
   const admin = addressOf(config.adminListen);
   await naming('adminListen', config.adminListen, app.listen(admin.port, admin.host));
   facts.addresses.admin = formatListening(app.getHttpServer().address(), config.adminListen);
-  warnOfOpenClients(parts);
   const { client, admin: adminAddress, agent } = facts.addresses;
   return {
     app,
@@ -187,15 +186,6 @@ function addChecks(app: NestFastifyApplication, { readiness, store, facts }: Ser
   }
 }
 
-function warnOfOpenClients({ config, logger }: ServerParts): void {
-  const { isLoopback } = addressOf(config.listen);
-  if (isLoopback || config.auth.apiKeys.required) return;
-  logger.warn(
-    { listen: config.listen },
-    'the client API is reachable from other machines and needs no API key; set auth.apiKeys.required to ask for one',
-  );
-}
-
 function closer(app: NestFastifyApplication, parts: ServerParts): (graceMs?: number) => Promise<void> {
   let closing: Promise<void> | undefined;
   return (graceMs = parts.config.shutdownGrace) => {
@@ -220,10 +210,10 @@ async function closeWithin(app: NestFastifyApplication, parts: ServerParts, boun
   }
 }
 
-function addressOf(text: string): SocketAddress & { readonly isLoopback: boolean } {
+function addressOf(text: string): SocketAddress {
   const parsed = parseAddress(text);
   if (!parsed.ok) throw new ConfigError([{ source: 'configuration', message: parsed.problem }]);
-  return { ...parsed.value, isLoopback: isLoopbackHost(parsed.value.host) };
+  return parsed.value;
 }
 
 function formatListening(
