@@ -4,6 +4,7 @@ import { decideHedge } from '../domain/request/hedge.js';
 import {
   decideRetry,
   mayHaveStarted,
+  costsBudget,
   type AttemptFailure,
   type Blame,
   type RetryDecision,
@@ -166,7 +167,7 @@ export class Tries {
   spend(decision: Extract<RetryDecision, { action: 'retry_elsewhere' | 'retry_fresh_socket' }>): void {
     this.request.model.series.retries.add(decision.reason);
     if (decision.action === 'retry_fresh_socket') return;
-    this.budget.takeRetry();
+    if (costsBudget(decision.reason)) this.budget.takeRetry();
     if (mayHaveStarted(decision.reason)) this.retriesOfStartedWork += 1;
   }
 

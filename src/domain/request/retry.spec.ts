@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RetryBudget } from './retry-budget.js';
-import { MAX_TIMEOUT_RETRY_TOKENS, clientShouldNotRetry, decideRetry } from './retry.js';
+import { MAX_TIMEOUT_RETRY_TOKENS, clientShouldNotRetry, costsBudget, decideRetry } from './retry.js';
 import type { AttemptFailure, RetryState } from './retry.js';
 
 const FRESH: RetryState = {
@@ -92,12 +92,29 @@ describe('decideRetry before commit', () => {
     const bounds: [Partial<RetryState>, string][] = [
       [{ endpointsLeft: 0 }, 'all_tried'],
       [{ attempts: 3 }, 'attempts_exhausted'],
-      [{ budgetLeft: false }, 'budget_exhausted'],
     ];
     for (const [change, because] of bounds) {
       expect(label({ kind: 'connect_refused' }, { ...FRESH, ...change })).toBe(`give_up:${because}`);
       expect(label(status(503), { ...FRESH, ...change })).toBe(`relay:${because}`);
     }
+    const spent = { ...FRESH, budgetLeft: false };
+    expect(label({ kind: 'connect_timeout' }, spent)).toBe('give_up:budget_exhausted');
+    expect(label({ kind: 'first_token_timeout' }, spent)).toBe('give_up:budget_exhausted');
+    expect(label(status(503), spent)).toBe('relay:budget_exhausted');
+  });
+
+  /**
+   * Eight clients were streaming from two engines when one was killed. It dropped its requests all at once, more than
+   * the budget's floor, and the rest got 502 although the other engine stood idle.
+   */
+  it('moves every request of an engine that died, whatever is left of the budget', () => {
+    const spent = { ...FRESH, budgetLeft: false };
+    expect(label({ kind: 'connect_refused' }, spent)).toBe('retry_elsewhere:connect_refused');
+    expect(label({ kind: 'connect_failed' }, spent)).toBe('retry_elsewhere:connect_failed');
+    expect(label({ kind: 'reset_before_response', reusedSocket: false }, spent)).toBe(
+      'retry_elsewhere:reset_before_response',
+    );
+    expect(label({ kind: 'reset_in_response' }, spent)).toBe('retry_elsewhere:reset_before_answer');
   });
 
   /**
@@ -117,7 +134,7 @@ describe('decideRetry before commit', () => {
     expect(clientShouldNotRetry(decideRetry(refused, { ...FRESH, endpointsLeft: 0 }))).toBe(true);
     expect(clientShouldNotRetry(decideRetry(status(503), { ...FRESH, endpointsLeft: 0 }))).toBe(true);
     expect(clientShouldNotRetry(decideRetry(refused, { ...FRESH, attempts: 3 }))).toBe(false);
-    expect(clientShouldNotRetry(decideRetry(refused, { ...FRESH, budgetLeft: false }))).toBe(false);
+    expect(clientShouldNotRetry(decideRetry(status(503), { ...FRESH, budgetLeft: false }))).toBe(false);
     expect(clientShouldNotRetry(decideRetry(refused, FRESH))).toBe(false);
     expect(clientShouldNotRetry(decideRetry(status(400), FRESH))).toBe(false);
   });
@@ -148,10 +165,11 @@ describe('decideRetry, always', () => {
   it('retries elsewhere only within attempts, budget and endpoints left', () => {
     fc.assert(
       fc.property(failures, states, (failure, state) => {
-        if (decideRetry(failure, state).action !== 'retry_elsewhere') return;
+        const decision = decideRetry(failure, state);
+        if (decision.action !== 'retry_elsewhere') return;
         expect(state.attempts).toBeLessThan(state.maxAttempts);
         expect(state.endpointsLeft).toBeGreaterThan(0);
-        expect(state.budgetLeft).toBe(true);
+        expect(state.budgetLeft || !costsBudget(decision.reason)).toBe(true);
       }),
     );
   });

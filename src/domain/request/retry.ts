@@ -141,7 +141,30 @@ function noRetryBecause(
     if (timedOut && state.promptTokens > MAX_TIMEOUT_RETRY_TOKENS) return 'not_retryable';
   }
   if (state.attempts >= state.maxAttempts) return 'attempts_exhausted';
-  return state.budgetLeft ? undefined : 'budget_exhausted';
+  return state.budgetLeft || !costsBudget(treatment.retry) ? undefined : 'budget_exhausted';
+}
+
+/**
+ * Whether a retry for this reason is taken out of the retry budget. The budget keeps a slow or failing fleet from being
+ * asked everything twice. A lost connection is another matter: whatever the engine was doing for the request ended with
+ * it, so moving on adds no load, and a dying engine drops all its requests at once, more than any share would allow.
+ */
+export function costsBudget(reason: RetryReason): boolean {
+  switch (reason) {
+    case 'connect_refused':
+    case 'connect_failed':
+    case 'stale_socket':
+    case 'reset_before_response':
+    case 'reset_before_answer':
+      return false;
+    case 'connect_timeout':
+    case 'protocol_error':
+    case 'first_token_timeout':
+    case 'engine_busy':
+    case 'engine_error':
+    case 'bad_gateway':
+      return true;
+  }
 }
 
 /** Whether a retry for this reason counts as `RetryState.retriesOfStartedWork`. */
