@@ -1,5 +1,6 @@
 /** Checks of what is done to replicas that serve: who may be sent away, when, and in which order. */
 import { type Plan, replicaKey, type ReplicaRecord, type Snapshot } from '../../src/domain/cluster.js';
+import type { Server } from './server.js';
 import { isFine, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
 import type { World } from './world.js';
 
@@ -10,7 +11,7 @@ export class MoveChecks {
 
   constructor(private readonly world: World) {}
 
-  check(snapshot: Snapshot, plan: Plan): void {
+  check(server: Server, snapshot: Snapshot, plan: Plan): void {
     const after = recordsAfter(snapshot, plan);
     const before = new Map(snapshot.replicas.map((record) => [record.id, record]));
     for (const action of plan.actions) {
@@ -21,6 +22,7 @@ export class MoveChecks {
     this.#replacements(snapshot, plan, before, after);
     this.#published(snapshot, plan, after);
     this.#aborted(snapshot, plan, before);
+    this.#overdue(server, snapshot, after);
   }
 
   /** I8: a Ready, wanted replica on a good node is never sent away without one of the few reasons there are. */
@@ -173,6 +175,19 @@ export class MoveChecks {
       this.world.fail('dropped_living', `${key} answered ${quietMs} ms ago`);
   }
 
+  /** No stream holds up a drain for longer than the grace, while there is somebody to be told. */
+  #overdue(server: Server, snapshot: Snapshot, after: readonly ReplicaRecord[]): void {
+    for (const record of after) {
+      const droppedMs = this.#droppedMs.get(replicaKey(record.id, record.generation));
+      if (record.intent !== 'drain' || droppedMs === undefined) continue;
+      const sinceMs = Math.max(droppedMs, server.startedMs, server.awakeSinceMs);
+      const waitedMs = this.world.nowMs - sinceMs;
+      const told = record.shards.every(({ nodeId }) => talks(nodeOf(snapshot, nodeId)));
+      if (told && waitedMs > this.world.policy.streamGraceMs + OVERDUE_SLACK_MS)
+        this.world.fail('grace_exceeded', `${record.id}: ${waitedMs} ms without a stop`);
+    }
+  }
+
   #gangSize(snapshot: Snapshot, record: ReplicaRecord): number {
     const model = snapshot.models.find(({ name }) => name === record.model);
     return model?.profiles.find(({ name }) => name === record.profile)?.shards ?? record.shards.length;
@@ -207,6 +222,9 @@ export class MoveChecks {
     }
   }
 }
+
+/** Passes may be late, and a short stall is no sleep. */
+const OVERDUE_SLACK_MS = 15_000;
 
 /** Whether the present generation of a record is known to have failed. */
 function hasFailed(snapshot: Snapshot, plan: Plan, record: ReplicaRecord): boolean {

@@ -74,7 +74,7 @@ export class Checks {
   stored(server: Server, snapshot: Snapshot, plan: Plan): void {
     this.#passes.check(server, snapshot, plan);
     const judged = asJudged(snapshot, plan);
-    this.#moves.check(judged, plan);
+    this.#moves.check(server, judged, plan);
     this.#places.check(judged, plan);
     this.#noteStrangers(snapshot);
     this.#backoffs(plan);

@@ -211,7 +211,8 @@ export function strike(world: World, fault: Fault): void {
       const device = machine.devices[0];
       if (device === undefined) return;
       device.foreignBytes = Math.floor(world.random() * device.memoryTotalBytes * 0.5);
-      return later(() => {
+      agent?.changed();
+      return world.queue.after(60_000 + forMs, () => {
         device.foreignBytes = 0;
       });
     }
