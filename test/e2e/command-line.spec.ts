@@ -85,6 +85,62 @@ describe('signals', () => {
   });
 });
 
+describe('llmgw up', () => {
+  it('takes its engines along even when it is ended in a hurry', async () => {
+    const scratch = new Scratch();
+    const config = scratch.file(
+      'up.yaml',
+      'models: [{ name: m, profiles: [{ name: slow, engine: sim, args: ["--tpot-ms", "200"] }] }]',
+    );
+    const anyPort = ['--listen', '--admin-listen', '--agent-listen'].flatMap((flag) => [flag, '127.0.0.1:0']);
+    const up = new LlmgwProcess(
+      ['up', '--config', config, ...anyPort, '--state-dir', scratch.path('s')],
+      {},
+      scratch.dir,
+    );
+    const found = (pattern: RegExp) =>
+      waitFor(() => pattern.exec(up.stdout)?.[1], { deadlineMs: 60_000, what: String(pattern) });
+    const admin = await found(/admin API\s+(\S+)/);
+    const client = await found(/curl -N (http:\S+)/);
+    const replicas = (await (await fetch(`${admin}/admin/v1/replicas`)).json()) as {
+      items: { id: string }[];
+    };
+    const replica = (await (await fetch(`${admin}/admin/v1/replicas/${replicas.items[0]!.id}`)).json()) as {
+      shards: { pid: number }[];
+    };
+    const pid = replica.shards[0]!.pid;
+    const response = await fetch(client, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({
+        model: 'm',
+        stream: true,
+        max_tokens: 5_000,
+        messages: [{ role: 'user', content: 'go on' }],
+      }),
+    });
+    const reader = response.body!.getReader();
+    await reader.read();
+    reader.closed.catch(() => undefined);
+    up.signal('SIGINT');
+    await waitFor(() => up.stderr.includes('stopping'), { what: 'the graceful end to begin' });
+    expect(up.exited).toBeUndefined();
+    up.signal('SIGINT');
+    expect(await up.ended(10_000)).toEqual({ code: 130, signal: null });
+    await waitFor(() => !isAlive(pid), { deadlineMs: 10_000, what: `the end of engine ${pid}` });
+    scratch.remove();
+  });
+});
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 describe('watching', () => {
   it('prints again only what changed, one JSON object a line', async () => {
     const scratch = new Scratch();

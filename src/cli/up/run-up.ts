@@ -32,7 +32,7 @@ export async function runUp(run: UpRun): Promise<void> {
   const underNpm = process.env['npm_lifecycle_event'] !== undefined;
   const serverLog = run.logger.child({ component: 'server' });
   const agentLog = run.logger.child({ component: 'agent' });
-  const signals = new StopSignals(systemClock, underNpm, () => undefined);
+  const signals = new StopSignals(systemClock, underNpm, () => agent?.killEngines());
   try {
     await writeDefaultModel(run.config);
     const [startServer, startAgent] = await Promise.all([loadServerWorld(), loadAgentWorld()]);
