@@ -1,0 +1,221 @@
+#!/usr/bin/env node
+// Compares llmgw with nginx and a peer under the same load, side by side in one run. See README.md.
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { disconnects } from './disconnect.mjs';
+import { cpuUs, listening, load, median, memoryKiB, start, stop } from './measure.mjs';
+import { ENGINE_PORT, scratch, targets } from './targets.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const { values: options } = parseArgs({
+  options: {
+    scenarios: { type: 'string', default: 'json,rate,fast,paced,hold,disconnect' },
+    rounds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '3' },
+    streams: { type: 'string', default: '2000' },
+    write: { type: 'boolean', default: false },
+  },
+});
+const rounds = Number(options.rounds);
+const wanted = new Set(options.scenarios.split(','));
+
+/** Loads under which CPU per unit of work is compared. `bar`: what llmgw is held to, as a multiple of nginx. */
+const SCENARIOS = {
+  json: {
+    title: 'Whole answers of 1 KiB, 64 clients',
+    load: ['-c', '64'],
+    unit: 'request',
+    bar: 5,
+  },
+  fast: {
+    title: 'Streams of 128 events at full speed, 64 clients',
+    load: ['-c', '64', '-s', 'events=128 size=200 pause=0'],
+    unit: 'stream',
+    bar: 1.6,
+  },
+  paced: {
+    title: '250 streams, an event every 20 ms',
+    load: ['-c', '250', '-g', '2', '-s', 'events=100 size=200 pause=20'],
+    unit: 'event',
+    bar: 1.6,
+  },
+};
+
+const lines = [];
+const say = (line = '') => {
+  lines.push(line);
+  console.log(line);
+};
+const shown = (value, digits = 1) => (Number.isFinite(value) ? value.toFixed(digits) : '–');
+
+function compile(name) {
+  const program = path.join(scratch, name);
+  execFileSync('cc', ['-O2', '-o', program, path.join(here, `${name}.c`)], { stdio: 'inherit' });
+  return program;
+}
+
+async function compare(scenario, list) {
+  const of = (result) => (scenario.unit === 'event' ? result.allEvents : result.allDone);
+  const measured = new Map(list.map((target) => [target.name, []]));
+  // Compilers of running programs need work before they know what to optimise.
+  for (const target of list) await load(tools.load, target, [...scenario.load, '-d', '4', '-w', '0']);
+  for (let round = 0; round < rounds; round++) {
+    for (let i = 0; i < list.length; i++) {
+      const target = list[(i + round) % list.length];
+      const before = cpuUs(target.process.pid);
+      const result = await load(tools.load, target, [...scenario.load, '-d', options.seconds, '-w', '0.5']);
+      const usPerUnit = (cpuUs(target.process.pid) - before) / of(result);
+      measured.get(target.name).push({ ...result, usPerUnit });
+    }
+  }
+  say(`\n## ${scenario.title}\n`);
+  say(
+    `| | CPU µs per ${scenario.unit} | × ${list[0].name} | ${scenario.unit}s/s | p50 ms | p99 ms | errors |`,
+  );
+  say('| --- | --: | --: | --: | --: | --: | --: |');
+  for (const target of list) {
+    const results = measured.get(target.name);
+    const base = measured.get(list[0].name);
+    const ratio = median(results.map((result, i) => result.usPerUnit / base[i].usPerUnit));
+    const delay = scenario.unit === 'event' ? 'eventDelayUs' : 'latencyUs';
+    const quantile = (name) => median(results.map((result) => (result[delay]?.[name] ?? Number.NaN) / 1_000));
+    const perSecond = median(results.map((r) => (scenario.unit === 'event' ? r.events : r.done) / r.seconds));
+    const errors = results.reduce((sum, result) => sum + result.errors, 0);
+    const why = results.find((result) => result.errors > 0)?.firstError;
+    say(
+      `| ${target.name} | ${shown(median(results.map((result) => result.usPerUnit)))} | ${shown(ratio, 2)} | ` +
+        `${shown(perSecond, 0)} | ${shown(quantile('p50'), 2)} | ${shown(quantile('p99'), 2)} | ${errors}${why ? ` ${why}` : ''} |`,
+    );
+  }
+  if (list[0].name === 'nginx') say(`\nThe bar: at most ${scenario.bar} × nginx.`);
+}
+
+async function addedLatency(list) {
+  say('\n## Latency added at 150 requests a second\n');
+  say('| | p50 ms | p99 ms | added p50 ms |');
+  say('| --- | --: | --: | --: |');
+  const all = [{ name: 'direct', port: ENGINE_PORT }, ...list];
+  const p50 = new Map(all.map((target) => [target.name, []]));
+  const p99 = new Map(all.map((target) => [target.name, []]));
+  for (let round = 0; round < rounds; round++) {
+    for (let i = 0; i < all.length; i++) {
+      const target = all[(i + round) % all.length];
+      const result = await load(tools.load, target, [
+        '-c',
+        '64',
+        '-r',
+        '150',
+        '-d',
+        options.seconds,
+        '-w',
+        '0.5',
+      ]);
+      p50.get(target.name).push(result.latencyUs.p50 / 1_000);
+      p99.get(target.name).push(result.latencyUs.p99 / 1_000);
+    }
+  }
+  for (const { name } of all) {
+    const added = median(p50.get(name).map((value, i) => value - p50.get('direct')[i]));
+    say(
+      `| ${name} | ${shown(median(p50.get(name)), 2)} | ${shown(median(p99.get(name)), 2)} | ${shown(added, 2)} |`,
+    );
+  }
+  say('\nThe bar: at most 1 ms more at the median.');
+}
+
+async function hold(list) {
+  const count = Number(options.streams);
+  say(`\n## ${count} streams held open, an event a second each\n`);
+  say('| | idle MiB | with streams MiB | KiB per stream | streams | events checked | errors |');
+  say('| --- | --: | --: | --: | --: | --: | --: |');
+  for (const target of list) {
+    const idle = memoryKiB(target.process.pid);
+    let open = 0;
+    let held = Number.NaN;
+    const result = await load(
+      tools.load,
+      target,
+      [
+        '-c',
+        String(count),
+        '-g',
+        '4',
+        '-w',
+        '8',
+        '-d',
+        '10',
+        '-K',
+        '-s',
+        'events=100000 size=200 pause=1000',
+      ],
+      async (begun) => {
+        open = begun;
+        await sleep(8_000);
+        held = memoryKiB(target.process.pid);
+      },
+    );
+    const perStream = shown((held - idle) / open);
+    say(
+      `| ${target.name} | ${shown(idle / 1024, 0)} | ${shown(held / 1024, 0)} | ${perStream} | ${open} | ${result.allEvents} | ` +
+        `${result.errors}${result.errors > 0 ? ` ${result.firstError}` : ''} |`,
+    );
+  }
+  say('\nThe bar: at most 60 KiB a stream, no event lost, doubled or out of order.');
+}
+
+async function leaving(gateway) {
+  const took = await disconnects(gateway.port, ENGINE_PORT);
+  const quantile = (q) => shown(took[Math.floor((took.length - 1) * q)], 1);
+  say('\n## From a client leaving to the engine seeing its connection closed\n');
+  say(`llmgw, ${took.length} clients, half in a stream, half before any answer: `);
+  say(
+    `p50 ${quantile(0.5)} ms, p99 ${quantile(0.99)} ms, longest ${quantile(1)} ms. The bar: p99 at most 100 ms.`,
+  );
+}
+
+const tools = { engine: compile('engine'), load: compile('load') };
+const list = targets();
+let engine = start([tools.engine, String(ENGINE_PORT)], 1);
+await listening(ENGINE_PORT, 'the fake engine');
+for (const target of list) {
+  target.process = start(target.command, 0, { cwd: target.cwd });
+  await listening(target.port, target.name);
+}
+say('# Benchmarks\n');
+say(
+  `\`npm run bench${process.argv
+    .slice(2)
+    .map((word) => ` ${word}`)
+    .join('')}\`: Node ${process.versions.node}, ` +
+    `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown processor'}, load average at start ${os.loadavg()[0].toFixed(1)}, ` +
+    `${rounds} rounds of ${options.seconds} s. Compared: ${list.map((target) => target.name).join(', ')}.`,
+);
+say(
+  '\nThe machine is shared: ratios and CPU time per unit mean something, rates and latencies are for orientation.',
+);
+for (const [name, scenario] of Object.entries(SCENARIOS)) if (wanted.has(name)) await compare(scenario, list);
+if (wanted.has('rate')) await addedLatency(list);
+if (wanted.has('hold')) await hold(list);
+if (wanted.has('disconnect')) {
+  await stop(engine);
+  const gateway = list.find((target) => target.name === 'llmgw');
+  // Its connections to the fake engine are stale now; the next request finds that out, not the measurement.
+  await sleep(500);
+  await leaving(gateway);
+  engine = undefined;
+}
+for (const target of list) await stop(target.process);
+if (engine !== undefined) await stop(engine);
+rmSync(scratch, { recursive: true, force: true });
+if (options.write) {
+  const file = path.join(here, '..', 'docs', 'benchmarks.md');
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, `${lines.join('\n')}\n`);
+  console.log(`\nwritten to ${path.relative(process.cwd(), file)} (${readFileSync(file).length} bytes)`);
+}
+process.exit(0);
