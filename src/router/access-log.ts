@@ -3,8 +3,10 @@ import { writeLines, type Logger } from '../shared/logger.js';
 
 /** Longest a finished line waits for others to leave with it. */
 const FLUSH_AFTER_MS = 100;
-/** Lines that leave at once, waiting or not. */
-const FLUSH_AT_LINES = 256;
+/** Memory for waiting lines; when it is full they leave at once. */
+const BUFFER_BYTES = 64 * 1024;
+/** Room a line needs at most: ids and names are bounded, so this is several times the longest. */
+const LINE_MAX_BYTES = 16 * 1024;
 
 /** One finished request, as its log line shows it. Never any text of a prompt, an answer or a credential. */
 export interface AccessRecord {
@@ -36,7 +38,8 @@ export interface AccessRecord {
 
 /** One line a request, written in batches: a write per line costs more than the rest of the accounting. */
 export class AccessLog {
-  private lines: string[] = [];
+  private readonly buffer = Buffer.allocUnsafe(BUFFER_BYTES);
+  private used = 0;
   private timer: Timer | undefined;
 
   constructor(
@@ -46,20 +49,21 @@ export class AccessLog {
 
   write(record: AccessRecord): void {
     if (!this.logger.isLevelEnabled('info')) return;
-    this.lines.push(this.render(record));
-    if (this.lines.length >= FLUSH_AT_LINES) this.flush();
-    else this.timer ??= this.clock.setTimer(FLUSH_AFTER_MS, () => this.flush());
+    // Written down at once: text put together from thirty pieces must not live until the others are there.
+    this.used += this.buffer.write(this.render(record), this.used, 'utf8');
+    if (this.used > BUFFER_BYTES - LINE_MAX_BYTES) this.flush();
+    else this.timer ??= this.clock.setTimer(FLUSH_AFTER_MS, this.flush);
   }
 
   /** Writes what is waiting; at shutdown, and in tests that look at the log. */
-  flush(): void {
+  readonly flush = (): void => {
     this.timer?.cancel();
     this.timer = undefined;
-    if (this.lines.length === 0) return;
-    const lines = this.lines;
-    this.lines = [];
+    if (this.used === 0) return;
+    const lines = this.buffer.toString('utf8', 0, this.used);
+    this.used = 0;
     writeLines(this.logger, lines);
-  }
+  };
 
   private render(record: AccessRecord): string {
     const time = new Date(this.clock.wallMs()).toISOString();

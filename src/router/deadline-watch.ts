@@ -1,5 +1,11 @@
 import type { Clock, Timer } from '../shared/clock.js';
 
+/** Who has deadlines. */
+export interface Watcher {
+  /** Acts on what is due and returns when to look again, monotonic; Infinity for never. */
+  look(nowMs: number): number;
+}
+
 /**
  * The one timer of a request. It is armed for the earliest thing that may become due and asks again when it fires, so
  * that progress (an event, every few milliseconds) costs a store and no timer.
@@ -10,8 +16,7 @@ export class DeadlineWatch {
 
   constructor(
     private readonly clock: Clock,
-    /** Acts on what is due and returns when to look again, monotonic; Infinity for never. */
-    private readonly look: (nowMs: number) => number,
+    private readonly watcher: Watcher,
   ) {}
 
   /** Something becomes due at `atMs`; later than what is armed already costs nothing. */
@@ -32,7 +37,7 @@ export class DeadlineWatch {
   private readonly fire = (): void => {
     this.timer = undefined;
     this.armedForMs = Number.POSITIVE_INFINITY;
-    const next = this.look(this.clock.monotonicMs());
+    const next = this.watcher.look(this.clock.monotonicMs());
     if (next !== Number.POSITIVE_INFINITY) this.by(next);
   };
 }

@@ -13,17 +13,13 @@ const errorCode = (body: Buffer): unknown =>
 describe('deadlines', () => {
   // One limit for everything cut long, healthy generations in the middle; which wait ran out could not be told.
   it('between events is not shortened by how long the answer takes in all', async () => {
-    // Half a minute of answer on a clock that runs fifty times faster than the idle deadline's two seconds need.
-    harness = await RouterHarness.start({
-      deadlines: { firstToken: 3_000, idle: 2_000, total: 0 },
-      clock: fastClock(20),
-    });
+    harness = await RouterHarness.start({ deadlines: { firstToken: 800, idle: 800, total: 0 } });
     harness.engine().onRequest(async (_request, wire) => {
       await wire.startStream();
       for (let i = 0; i < 15; i++) {
         await wire.chunk(delta(`t${i}`));
         await wire.until(() => client.text.includes(`"t${i}"`));
-        await new Promise((resolve) => setTimeout(resolve, 40));
+        await new Promise((resolve) => setTimeout(resolve, 80));
       }
       await wire.chunk(finish() + DONE);
       await wire.lastChunk();

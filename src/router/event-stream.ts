@@ -36,6 +36,9 @@ export class EventStream implements SseVisitor, StreamOutput {
   private usageChunkSeen = false;
   private readonly lastEvent = Buffer.allocUnsafe(LAST_EVENT_BYTES);
   private lastEventBytes = 0;
+  /** Where the last data event lies in the chunk at hand, until its end is kept. */
+  private lastFrom = 0;
+  private lastTo = 0;
 
   constructor(
     private readonly route: EngineRoute,
@@ -53,6 +56,7 @@ export class EventStream implements SseVisitor, StreamOutput {
   push(slab: Buffer, from: number, to: number): void {
     this.begin(slab);
     this.stripper.push(slab, from, to);
+    if (this.lastTo > this.lastFrom) this.copyEnd(slab, this.lastFrom, this.lastTo);
     this.chunk = undefined;
   }
 
@@ -115,15 +119,20 @@ export class EventStream implements SseVisitor, StreamOutput {
     if (event.name === 'response.failed') this.done = true;
   }
 
+  /** Of several events in one chunk only the last one's end is copied. */
   private keepEnd(event: SseEvent): void {
     if (!this.route.usageOption) return;
     const { buffer, dataFrom, dataTo } = event;
-    this.lastEventBytes = buffer.copy(
-      this.lastEvent,
-      0,
-      Math.max(dataFrom, dataTo - LAST_EVENT_BYTES),
-      dataTo,
-    );
+    if (buffer === this.chunk) {
+      this.lastFrom = dataFrom;
+      this.lastTo = dataTo;
+    } else {
+      this.copyEnd(buffer, dataFrom, dataTo);
+    }
+  }
+
+  private copyEnd(buffer: Buffer, from: number, to: number): void {
+    this.lastEventBytes = buffer.copy(this.lastEvent, 0, Math.max(from, to - LAST_EVENT_BYTES), to);
   }
 
   private begin(chunk: Buffer | undefined): void {
@@ -132,6 +141,7 @@ export class EventStream implements SseVisitor, StreamOutput {
     this.events = 0;
     this.tokens = 0;
     this.error = undefined;
+    this.lastFrom = this.lastTo = 0;
   }
 }
 

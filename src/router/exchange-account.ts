@@ -103,7 +103,7 @@ export function concludeExchange(
     queueMs: facts.queueMs,
     firstTokenMs: facts.firstTokenMs,
     stream: trace.stream,
-    endpoint: facts.winner?.endpoint.id ?? trace.attempts.at(-1)?.endpoint,
+    endpoint: facts.winner?.endpoint.id ?? trace.lastEndpoint,
     attempts: facts.attempts,
     promptTokens: facts.usage?.promptTokens,
     completionTokens: facts.usage?.completionTokens,

@@ -8,14 +8,14 @@ import { isRefusal, type Grant, type Principal } from './authoriser.js';
 import { BodyBuffer } from './body-buffer.js';
 import type { ByteRuns } from './byte-runs.js';
 import { ClientAnswer, HEARTBEAT_MS } from './client-answer.js';
-import { DeadlineWatch } from './deadline-watch.js';
+import { DeadlineWatch, type Watcher } from './deadline-watch.js';
 import type { GatewayError } from './dialects.js';
 import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
 import type { EndpointState } from './endpoint-state.js';
 import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
-import { RequestTrace } from './explain-ring.js';
+import type { RequestTrace } from './explain-ring.js';
 import { errorOfBreak, errorOfFailure, REFUSAL_WORDS, shown } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';
@@ -46,7 +46,7 @@ const NEVER = Number.POSITIVE_INFINITY;
  * One request to an engine, from its head to its log line: body → model → admission → choice → attempt(s) → answer.
  * A state machine driven by the client's side, the attempts and one timer; it awaits nothing.
  */
-export class Exchange implements FrontSink, AttemptOwner, Waiting {
+export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   private phase: Phase = 'body';
   private readonly arrivedMs: number;
   private readonly watch: DeadlineWatch;
@@ -83,11 +83,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   ) {
     this.arrivedMs = core.clock.monotonicMs();
     this.lastBodyMs = this.arrivedMs;
-    this.watch = new DeadlineWatch(core.clock, (now) => this.look(now));
+    this.watch = new DeadlineWatch(core.clock, this);
     this.incoming = new BodyBuffer(core.config.bodyLimit, core.bodies, head.contentLength);
     this.answer = new ClientAnswer(front, route.dialect, common);
-    this.trace = new RequestTrace(head.requestId, core.clock.wallMs(), route.path);
-    core.explain.add(this.trace);
+    this.trace = core.explain.begin(head.requestId, core.clock.wallMs(), route.path);
     const { answer, arrivedMs, trace } = this;
     this.facts = { head, route, principal, arrivedMs, trace, answer };
     core.exchanges.add(this);
@@ -354,7 +353,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   }
 
   private explainHeaders(attempt: Attempt): string[] {
-    const policy = this.trace.choices.at(-1)?.policy ?? '';
+    const policy = this.trace.policy;
     const sends = String(this.tries?.sends ?? 0);
     return ['x-llmgw-endpoint', attempt.endpoint.id, 'x-llmgw-policy', policy, 'x-llmgw-attempts', sends];
   }
@@ -453,7 +452,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   // ---------------------------------------------------------------- time
 
   /** Acts on what is due; returns when to look again. */
-  private look(now: number): number {
+  look(now: number): number {
     const totalMs = this.request?.profile.deadlines.totalMs ?? 0;
     const totalDueMs = totalMs === 0 ? NEVER : this.arrivedMs + totalMs;
     if (now >= totalDueMs && this.phase !== 'ended') this.totalExpired();
@@ -597,7 +596,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting {
   private enter(phase: Phase, now: number): void {
     if (this.phase === phase) return;
     this.phase = phase;
-    this.trace.phases.push(phase, now - this.arrivedMs);
+    this.trace.entered(phase, now - this.arrivedMs);
   }
 
   /** Exactly once: from here on the client has nothing more to expect. */

@@ -25,6 +25,12 @@ export interface ExplainedChoice {
 
 /** One attempt on an engine, times in milliseconds after the request's arrival. */
 export class ExplainedAttempt {
+  /** 1 is the first. */
+  number = 0;
+  endpoint = '';
+  generation = 0;
+  kind: AttemptKind = 'first';
+  startedMs = 0;
   connectedMs: number | undefined = undefined;
   firstEventMs: number | undefined = undefined;
   endedMs: number | undefined = undefined;
@@ -36,15 +42,19 @@ export class ExplainedAttempt {
   next: string | undefined = undefined;
   nextBecause: string | undefined = undefined;
 
-  constructor(
-    /** 1 is the first. */
-    readonly number: number,
-    readonly endpoint: string,
-    readonly generation: number,
-    readonly kind: 'first' | 'retry' | 'fresh_socket' | 'hedge',
-    readonly startedMs: number,
-  ) {}
+  begin(number: number, endpoint: string, generation: number, kind: AttemptKind, startedMs: number): void {
+    this.number = number;
+    this.endpoint = endpoint;
+    this.generation = generation;
+    this.kind = kind;
+    this.startedMs = startedMs;
+    this.connectedMs = this.firstEventMs = this.endedMs = undefined;
+    this.reusedSocket = this.status = this.outcome = undefined;
+    this.next = this.nextBecause = undefined;
+  }
 }
+
+export type AttemptKind = 'first' | 'retry' | 'fresh_socket' | 'hedge';
 
 /** Everything the router knows about one request; what it does not know (yet) is absent. */
 export interface RequestExplanation {
@@ -71,16 +81,16 @@ export interface RequestExplanation {
   readonly endedMs?: number;
 }
 
+type AnyChoice = Choice<{ readonly id: string } & Candidate>;
+
 /**
- * What a request leaves behind while it runs, kept as it falls: a request costs a handful of objects here, and only
- * one that is asked about is put into words.
+ * What a request leaves behind, kept as it falls: only one that is asked about is put into words. Traces are used over
+ * and over, since thousands of small objects that live a second and die are what garbage collection is slowest at.
  */
 export class RequestTrace {
-  /** Name, time, name, time … in ms after arrival. */
-  readonly phases: (string | number)[] = [];
-  readonly choices: Choice<{ readonly id: string } & Candidate>[] = [];
-  readonly choiceAtMs: number[] = [];
-  readonly attempts: ExplainedAttempt[] = [];
+  requestId = '';
+  receivedWallMs = 0;
+  route = '';
   model: string | undefined;
   alias: string | undefined;
   routingProfile: string | undefined;
@@ -92,21 +102,57 @@ export class RequestTrace {
   allTried = false;
   usage: Usage | undefined;
   endedMs: number | undefined;
+  private readonly phases: string[] = [];
+  private readonly phaseAtMs: number[] = [];
+  private phaseCount = 0;
+  private readonly choices: AnyChoice[] = [];
+  private readonly choiceAtMs: number[] = [];
+  private choiceCount = 0;
+  private readonly attempts: ExplainedAttempt[] = [];
+  private attemptCount = 0;
 
-  constructor(
-    readonly requestId: string,
-    readonly receivedWallMs: number,
-    readonly route: string,
-  ) {}
+  begin(requestId: string, receivedWallMs: number, route: string): this {
+    this.requestId = requestId;
+    this.receivedWallMs = receivedWallMs;
+    this.route = route;
+    this.model = this.alias = this.routingProfile = undefined;
+    this.stream = this.bodyBytes = this.estimatedPromptTokens = undefined;
+    this.status = this.error = this.usage = this.endedMs = undefined;
+    this.allTried = false;
+    this.phaseCount = this.choiceCount = this.attemptCount = 0;
+    return this;
+  }
+
+  entered(phase: string, atMs: number): void {
+    this.phases[this.phaseCount] = phase;
+    this.phaseAtMs[this.phaseCount++] = atMs;
+  }
+
+  chose(choice: AnyChoice, atMs: number): void {
+    this.choices[this.choiceCount] = choice;
+    this.choiceAtMs[this.choiceCount++] = atMs;
+  }
+
+  attempt(endpoint: string, generation: number, kind: AttemptKind, startedMs: number): ExplainedAttempt {
+    const attempt = (this.attempts[this.attemptCount++] ??= new ExplainedAttempt());
+    attempt.begin(this.attemptCount, endpoint, generation, kind, startedMs);
+    return attempt;
+  }
+
+  /** Policy of the last choice; empty before the first. */
+  get policy(): string {
+    return this.choices[this.choiceCount - 1]?.policy ?? '';
+  }
+
+  /** Where the request went last. */
+  get lastEndpoint(): string | undefined {
+    return this.attempts[this.attemptCount - 1]?.endpoint;
+  }
 
   explanation(): RequestExplanation {
-    const { requestId, receivedWallMs, route, attempts } = this;
+    const { requestId, receivedWallMs, route } = this;
     const { model, alias, routingProfile, stream, bodyBytes, estimatedPromptTokens } = this;
     const { status, error, usage, endedMs } = this;
-    const phases = Array.from({ length: this.phases.length / 2 }, (_, i) => ({
-      phase: String(this.phases[2 * i]),
-      atMs: Number(this.phases[2 * i + 1]),
-    }));
     return {
       requestId,
       receivedWallMs,
@@ -117,9 +163,13 @@ export class RequestTrace {
       ...(stream === undefined ? {} : { stream }),
       ...(bodyBytes === undefined ? {} : { bodyBytes }),
       ...(estimatedPromptTokens === undefined ? {} : { estimatedPromptTokens }),
-      phases,
-      choices: this.choices.map((choice, i) => explainedChoice(choice, this.choiceAtMs[i] ?? 0)),
-      attempts,
+      phases: this.phases
+        .slice(0, this.phaseCount)
+        .map((phase, i) => ({ phase, atMs: this.phaseAtMs[i] ?? 0 })),
+      choices: this.choices
+        .slice(0, this.choiceCount)
+        .map((choice, i) => explainedChoice(choice, this.choiceAtMs[i] ?? 0)),
+      attempts: this.attempts.slice(0, this.attemptCount).map((attempt) => Object.assign({}, attempt)),
       ...(status === undefined ? {} : { status }),
       ...(error === undefined ? {} : { error }),
       ...(this.allTried ? { allTried: true } : {}),
@@ -129,7 +179,7 @@ export class RequestTrace {
   }
 }
 
-function explainedChoice(choice: Choice<{ readonly id: string } & Candidate>, atMs: number): ExplainedChoice {
+function explainedChoice(choice: AnyChoice, atMs: number): ExplainedChoice {
   const common = {
     atMs,
     policy: choice.policy,
@@ -142,25 +192,32 @@ function explainedChoice(choice: Choice<{ readonly id: string } & Candidate>, at
   return { ...common, predictedCachedTokens, costSeconds };
 }
 
-/** The last requests, by id; bounded. A repeated id shows its newest request. */
+/** The last requests, running ones included; bounded. A repeated id shows its newest request. */
 export class ExplainRing {
   private readonly slots: (RequestTrace | undefined)[];
-  private readonly byId = new Map<string, RequestTrace>();
   private at = 0;
 
   constructor(size = EXPLAIN_RING_MAX) {
     this.slots = Array.from<RequestTrace | undefined>({ length: size });
   }
 
-  add(trace: RequestTrace): void {
+  /** The trace of a request that begins, in place of the oldest one. */
+  begin(requestId: string, receivedWallMs: number, route: string): RequestTrace {
     const old = this.slots[this.at];
-    if (old !== undefined && this.byId.get(old.requestId) === old) this.byId.delete(old.requestId);
+    // A request that still runs keeps writing into its own; it only is no longer found.
+    const trace = old?.endedMs === undefined ? new RequestTrace() : old;
     this.slots[this.at] = trace;
     this.at = (this.at + 1) % this.slots.length;
-    this.byId.set(trace.requestId, trace);
+    return trace.begin(requestId, receivedWallMs, route);
   }
 
+  /** Looks through all of them: asked by people, seldom, where an index would be kept up by every request. */
   get(requestId: string): RequestExplanation | undefined {
-    return this.byId.get(requestId)?.explanation();
+    const { length } = this.slots;
+    for (let back = 1; back <= length; back++) {
+      const trace = this.slots[(this.at - back + length) % length];
+      if (trace?.requestId === requestId) return trace.explanation();
+    }
+    return undefined;
   }
 }

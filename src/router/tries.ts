@@ -15,7 +15,7 @@ import { Attempt, type AttemptOwner } from './attempt.js';
 import { wantsAbortCall } from './engine-abort.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
-import { ExplainedAttempt, type RequestTrace } from './explain-ring.js';
+import type { ExplainedAttempt, RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
@@ -82,8 +82,7 @@ export class Tries {
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);
     this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
-    this.trace.choices.push(choice);
-    this.trace.choiceAtMs.push(nowMs - this.request.arrivedMs);
+    this.trace.chose(choice, nowMs - this.request.arrivedMs);
     return choice;
   }
 
@@ -117,8 +116,7 @@ export class Tries {
     const { head, route, body, model, outputTokens, arrivedMs } = this.request;
     this.sends += 1;
     const { id, generation } = endpoint;
-    const record = new ExplainedAttempt(this.sends, id, generation, kind, nowMs - arrivedMs);
-    this.trace.attempts.push(record);
+    const record = this.trace.attempt(id, generation, kind, nowMs - arrivedMs);
     const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
     const attemptId = `${head.requestId}-${this.sends}`;

@@ -20,21 +20,44 @@ export interface Clock {
 /** Longest delay Node's timers take; a longer or unfit one fires at once instead of late. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
+/** Requests set one each, so it is one small object and no closure. */
+class ShortTimer implements Timer {
+  constructor(private readonly handle: NodeJS.Timeout) {}
+
+  cancel(): void {
+    clearTimeout(this.handle);
+  }
+}
+
+/** Walks a delay beyond Node's limit in steps: setTimeout(2**31) would fire after one millisecond. */
+class LongTimer implements Timer {
+  private handle: NodeJS.Timeout | undefined;
+
+  constructor(
+    private leftMs: number,
+    private readonly fn: () => void,
+  ) {
+    this.arm();
+  }
+
+  cancel(): void {
+    clearTimeout(this.handle);
+  }
+
+  private arm(): void {
+    const step = Math.min(this.leftMs, MAX_TIMER_MS);
+    this.leftMs -= step;
+    this.handle = setTimeout(() => (this.leftMs > 0 ? this.arm() : this.fn()), step);
+  }
+}
+
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),
   setTimer(delayMs, fn) {
     if (Number.isNaN(delayMs)) throw new RangeError('timer delay is not a number');
-    // A delay beyond Node's limit is walked in steps: setTimeout(2**31) would fire after one millisecond.
-    let left = Math.max(0, delayMs);
-    let handle: NodeJS.Timeout;
-    const arm = () => {
-      const step = Math.min(left, MAX_TIMER_MS);
-      left -= step;
-      handle = setTimeout(() => (left > 0 ? arm() : fn()), step);
-    };
-    arm();
-    return { cancel: () => clearTimeout(handle) };
+    if (delayMs > MAX_TIMER_MS) return new LongTimer(delayMs, fn);
+    return new ShortTimer(setTimeout(fn, Math.max(0, delayMs)));
   },
 };
 

@@ -44,28 +44,33 @@ export function createLogger(settings: LogSettings, write?: (line: string) => vo
 /** Where finished lines go; `writeMany` takes lines that are JSON already. */
 interface LineStream {
   write(line: string): void;
-  writeMany(lines: readonly string[]): void;
+  writeMany(lines: string): void;
 }
 
 function lineStream(format: LogSettings['format'], sink: (line: string) => void): LineStream {
   const shaped = format === 'pretty' ? prettyLine : (line: string) => line;
   return {
     write: (line) => sink(shaped(line)),
-    writeMany: (lines) => sink(lines.map(shaped).join('')),
+    writeMany: (lines) => {
+      if (format === 'json') return sink(lines);
+      for (const line of splitLines(lines)) sink(prettyLine(line));
+    },
   };
 }
 
 /**
- * Writes finished JSON lines (each with its line end) to where `logger` writes, all in one go. For logs with a line per
+ * Writes finished JSON lines (each with its line end, in one string) to where `logger` writes, all in one go. For logs with a line per
  * request, whose cost is the write; the caller sees to the level and that no secret is in them.
  */
-export function writeLines(logger: Logger, lines: readonly string[]): void {
+export function writeLines(logger: Logger, lines: string): void {
   const stream = (logger as unknown as Record<symbol, Partial<LineStream> | undefined>)[
     pino.symbols.streamSym
   ];
   if (stream?.writeMany !== undefined) stream.writeMany(lines);
-  else for (const line of lines) stream?.write?.(line);
+  else for (const line of splitLines(lines)) stream?.write?.(`${line}\n`);
 }
+
+const splitLines = (lines: string): string[] => lines.split('\n').filter((line) => line !== '');
 
 /** Token under which the process's logger is injected. */
 export const LOGGER = Symbol('Logger');
