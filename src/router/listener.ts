@@ -5,7 +5,7 @@ import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
 import { WriteArena } from './bytes/write-arena.js';
 import { dialectOf } from './dialects.js';
-import { FrontRequest, FrontResponse, NodeFront, type FrontEnvironment } from './node-front.js';
+import { FrontRequest, FrontResponse, NodeFront, watchDrain, type FrontEnvironment } from './node-front.js';
 import { REQUEST_HEADERS_MAX } from './request-head.js';
 
 /** Bytes of a request's head; node answers 431 beyond. */
@@ -50,6 +50,7 @@ export class Listener implements FrontEnvironment {
     });
     // Beyond its limit node drops header lines silently; a few more than we take, so that we see and refuse them.
     this.server.maxHeadersCount = REQUEST_HEADERS_MAX + 8;
+    this.server.on('connection', watchDrain);
     this.server.on('request', (request, response) => this.take(request, response, false));
     this.server.on('checkContinue', (request, response) => this.take(request, response, true));
     this.server.on('clientError', refuseBroken);

@@ -1,4 +1,5 @@
 import { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../shared/clock.js';
 import type { ByteRuns } from './byte-runs.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
@@ -19,6 +20,16 @@ export class FrontRequest extends IncomingMessage {
 /** node:http's response with the way back to its front. */
 export class FrontResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
   front: NodeFront | undefined;
+}
+
+/** A client's connection with the way to the front that writes on it. */
+export interface FrontSocket extends Socket {
+  front?: NodeFront;
+}
+
+/** For each new connection: one listener for all the answers that will go over it. */
+export function watchDrain(socket: Socket): void {
+  socket.on('drain', onSocketDrain);
 }
 
 /** What a front shares with all others of its listener. */
@@ -62,7 +73,6 @@ export class NodeFront implements Front {
   startBody(sink: FrontSink): void {
     this.sink = sink;
     if (this.expectsContinue) this.response.writeContinue();
-    this.response.on('drain', onResponseDrain);
     this.request.on('data', onRequestData);
     this.request.on('end', onRequestEnd);
   }
@@ -152,14 +162,29 @@ export class NodeFront implements Front {
     return framed;
   }
 
+  /**
+   * Past node's response object and to the socket: the response would cork it until the next tick, and then neither the
+   * kernel's answer is known nor the arena's memory free again.
+   */
   private write(buffer: Buffer): boolean {
-    if (buffer.length === 0) return true;
+    if (buffer.length === 0 || this.bodiless) return true;
     const { response } = this;
-    const accepted = response.write(buffer);
-    const pending = response.writableLength !== 0;
+    const socket = response.socket as FrontSocket | null;
+    if (socket === null) return this.queue(buffer);
+    socket.front = this;
+    const accepted = socket.write(buffer);
+    const pending = socket.writableLength !== 0;
     if (pending) this.environment.arena.keep(buffer.length);
     // node says "full" for any write above its mark, even when the kernel took it all at once.
     return accepted || !pending;
+  }
+
+  /** A request sent behind another one on its connection: node keeps the bytes until it is its turn. */
+  private queue(buffer: Buffer): boolean {
+    this.environment.arena.keep(buffer.length);
+    if (this.response.write(buffer)) return true;
+    this.response.once('drain', onResponseDrain);
+    return false;
   }
 
   /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
@@ -224,6 +249,9 @@ function onResponseClose(this: ServerResponse): void {
 }
 function onResponseDrain(this: ServerResponse): void {
   (this as FrontResponse).front?.drained();
+}
+function onSocketDrain(this: Socket): void {
+  (this as FrontSocket).front?.drained();
 }
 function onRequestData(this: IncomingMessage, bytes: Buffer): void {
   (this as FrontRequest).front?.bodyBytes(bytes);
