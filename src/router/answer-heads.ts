@@ -4,7 +4,7 @@ import type { CorsConfig } from '../config/server-config.js';
 import { oneRun } from './byte-runs.js';
 import { dialectOf, type GatewayError } from './dialects.js';
 import { passedHeaders, retryAfterHeaders, wrappedMessage, type EngineErrorAnswer } from './engine-answer.js';
-import type { Front } from './front.js';
+import type { Front, HeaderList } from './front.js';
 import type { RequestHead } from './request-head.js';
 import type { DialectName } from './routes.js';
 import type { UpstreamHead } from './upstream/response-head.js';
@@ -15,6 +15,18 @@ export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
   if (cors.origins.length > 0) pushCors(headers, head, cors);
   return headers;
 }
+
+/** How often the request was sent to engines. */
+export const attemptsHeader = (sends: number): HeaderList => ['x-llmgw-attempts', String(sends)];
+
+/** What `x-llmgw-explain` adds to an answer. */
+export const explainHeaders = (endpoint: string, policy: string, sends: number): HeaderList => [
+  'x-llmgw-endpoint',
+  endpoint,
+  'x-llmgw-policy',
+  policy,
+  ...attemptsHeader(sends),
+];
 
 /** What browsers may read of an answer beside the basics. */
 const EXPOSED =

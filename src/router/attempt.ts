@@ -1,5 +1,6 @@
 import type { LoadLease } from '../domain/balancing/endpoint-load.js';
 import type { AttemptFailure } from '../domain/request/retry.js';
+import type { Clock } from '../shared/clock.js';
 import type { EndpointState, RunningAttempt } from './endpoint-state.js';
 import {
   ERROR_BODY_MAX_BYTES,
@@ -45,8 +46,7 @@ export interface AttemptOwner {
   readonly route: EngineRoute;
   /** Usage was asked for by the gateway alone. */
   readonly stripsUsage: boolean;
-  monotonicMs(): number;
-  wallMs(): number;
+  readonly clock: Clock;
   connected(attempt: Attempt): void;
   /** The answer begins: true if it is this attempt's to give, false if another has won meanwhile. */
   begins(attempt: Attempt, head: UpstreamHead): boolean;
@@ -93,7 +93,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     private readonly nature: AttemptNature,
     readonly record: ExplainedAttempt,
   ) {
-    this.sentAtMs = owner.monotonicMs();
+    this.sentAtMs = owner.clock.monotonicMs();
     this.connectedAtMs = this.sentAtMs;
     endpoint.began(this);
   }
@@ -160,7 +160,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   onConnected(): void {
     this.phase = 'waiting';
-    this.connectedAtMs = this.owner.monotonicMs();
+    this.connectedAtMs = this.owner.clock.monotonicMs();
     this.owner.connected(this);
   }
 
@@ -179,7 +179,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   }
 
   onData(slab: Buffer, from: number, to: number): boolean {
-    this.endpoint.showedLife(this.owner.monotonicMs());
+    this.endpoint.showedLife(this.owner.clock.monotonicMs());
     switch (this.phase) {
       case 'waiting':
         return this.firstBytes(slab, from, to);
@@ -202,7 +202,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   onEnd(): void {
     switch (this.phase) {
       case 'relayingBytes':
-        this.endpoint.worked(this.owner.monotonicMs());
+        this.endpoint.worked(this.owner.clock.monotonicMs());
         this.end('ok');
         return this.owner.answered();
       case 'relayingEvents':
@@ -250,7 +250,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   }
 
   private begins(head: UpstreamHead): boolean {
-    const now = this.owner.monotonicMs();
+    const now = this.owner.clock.monotonicMs();
     this.lease.prefilled(now);
     this.endpoint.worked(now);
     return this.owner.begins(this, head);
@@ -324,7 +324,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   private errorComplete(): void {
     if (this.head === undefined) return;
-    const answer = engineErrorAnswer(this.head, Buffer.concat(this.kept), this.owner.wallMs());
+    const answer = engineErrorAnswer(this.head, Buffer.concat(this.kept), this.owner.clock.wallMs());
     const { status, retryAfterSeconds } = answer;
     const retryAfterMs = retryAfterSeconds === undefined ? undefined : retryAfterSeconds * 1000;
     this.fail({ kind: 'status', status, retryAfterMs }, answer, `status ${status}`);

@@ -7,11 +7,12 @@ import type { AccessLog } from './access-log.js';
 import type { Attempt } from './attempt.js';
 import type { Usage } from './bytes/usage.js';
 import type { ClientAnswer } from './client-answer.js';
-import type { Authoriser, Principal } from './authoriser.js';
+import type { Authoriser, Grant, Principal } from './authoriser.js';
 import type { BodyBudget } from './body-buffer.js';
 import type { EndpointTable } from './endpoint-table.js';
 import type { ExplainRing, RequestTrace } from './explain-ring.js';
 import type { ModelState } from './model-state.js';
+import type { QueuePlace } from './queue-place.js';
 import type { RequestHead } from './request-head.js';
 import type { RouterMetrics } from './router.metrics.js';
 import type { EngineRoute } from './routes.js';
@@ -54,7 +55,9 @@ export interface ExchangeFacts {
   /** What the client was given. */
   readonly answer: ClientAnswer;
   attempts?: number | undefined;
-  queueMs?: number;
+  /** The request's place in its model's queue, and its hold on its key's limits. */
+  place?: QueuePlace;
+  grant?: Grant;
   firstTokenMs?: number;
   /** When the last token passed, monotonic. */
   lastTokenMs?: number;
@@ -79,11 +82,14 @@ export function concludeExchange(
   const shown = outcome === 'ok' && facts.engineError === true ? 'engine_error' : outcome;
   const status = finalStatus(facts, outcome);
   const durationMs = nowMs - facts.arrivedMs;
+  facts.usage = facts.winner?.usage;
+  settleShares(facts);
   const series = model?.series ?? core.metrics.unknown;
   const counted = series.route(route.index);
   counted.codes.add(String(status));
   counted.duration.observe(durationMs / 1000);
-  if (facts.queueMs !== undefined) series.queue.observe(facts.queueMs / 1000);
+  const queueMs = facts.place?.waitedMs;
+  if (queueMs !== undefined) series.queue.observe(queueMs / 1000);
   if (facts.firstTokenMs !== undefined && facts.answer.streamed) {
     series.firstToken.observe(facts.firstTokenMs / 1000);
   }
@@ -100,7 +106,7 @@ export function concludeExchange(
     status,
     outcome: shown,
     durationMs,
-    queueMs: facts.queueMs,
+    queueMs,
     firstTokenMs: facts.firstTokenMs,
     stream: trace.stream,
     endpoint: facts.winner?.endpoint.id ?? trace.lastEndpoint,
@@ -115,6 +121,15 @@ export function concludeExchange(
     clientRetries: head.clientRetries,
     detail: outcome === 'ok' ? undefined : facts.detail,
   });
+}
+
+/** Tells the key's limits and the fair sharing of the queue what the request really used. */
+function settleShares({ usage, grant, place }: ExchangeFacts): void {
+  const { promptTokens, completionTokens } = usage ?? {};
+  const known = promptTokens !== undefined || completionTokens !== undefined;
+  const used = known ? (promptTokens ?? 0) + (completionTokens ?? 0) : undefined;
+  grant?.end(used);
+  if (used !== undefined) place?.settle(used);
 }
 
 /** Tokens of an answer: for the metrics, and for what is learned from them about model and endpoint. */

@@ -1,12 +1,14 @@
 import { estimatePromptTokens } from '../domain/request/deadlines.js';
-import type { AdmissionRefusal, Ticket } from '../domain/request/admission.js';
+import type { AdmissionRefusal } from '../domain/request/admission.js';
 import { clientShouldNotRetry, type AttemptFailure, type RetryDecision } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
+import type { Clock } from '../shared/clock.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 import type { Attempt, AttemptOwner } from './attempt.js';
-import { isRefusal, type Grant, type Principal } from './authoriser.js';
-import { BodyBuffer } from './body-buffer.js';
+import { isRefusal, type Principal } from './authoriser.js';
+import { BodyIntake, type IntakeOwner } from './body-intake.js';
 import type { ByteRuns } from './byte-runs.js';
+import { attemptsHeader, explainHeaders } from './answer-heads.js';
 import { ClientAnswer, HEARTBEAT_MS } from './client-answer.js';
 import { DeadlineWatch, type Watcher } from './deadline-watch.js';
 import type { GatewayError } from './dialects.js';
@@ -16,19 +18,18 @@ import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
 import type { RequestTrace } from './explain-ring.js';
-import { errorOfBreak, errorOfFailure, REFUSAL_WORDS, shown } from './failure-words.js';
+import { errorOfBreak, errorOfFailure, REFUSAL_WORDS } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';
-import { readBody, type ReadBody } from './request-body.js';
+import { QueuePlace } from './queue-place.js';
+import { RelayProgress } from './relay-progress.js';
+import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
 import type { EngineRoute } from './routes.js';
+import { resolveModel } from './resolve-model.js';
 import { Tries, type RoutedRequest } from './tries.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
-/** Longest pause in the middle of a request's body, ms; whoever sends slower holds memory for nothing. */
-const BODY_STALL_MS = 60_000;
-/** A body from this size on is read in a turn of its own. */
-const LARGE_BODY_BYTES = 1024 * 1024;
 /** Longest wait for the engine to end its answer after the client has all of it, ms. */
 const TAIL_MS = 1_000;
 /**
@@ -46,7 +47,8 @@ const NEVER = Number.POSITIVE_INFINITY;
  * One request to an engine, from its head to its log line: body → model → admission → choice → attempt(s) → answer.
  * A state machine driven by the client's side, the attempts and one timer; it awaits nothing.
  */
-export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
+export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, Watcher {
+  readonly clock: Clock;
   private phase: Phase = 'body';
   private readonly arrivedMs: number;
   private readonly watch: DeadlineWatch;
@@ -54,23 +56,19 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   private readonly facts: ExchangeFacts;
   private readonly trace: RequestTrace;
 
-  private readonly incoming: BodyBuffer;
-  private lastBodyMs: number;
+  private readonly intake: BodyIntake;
 
   /** Set once the body is read and the model known; so are `tries`. */
   private request: RoutedRequest | undefined;
   private tries: Tries | undefined;
-  private grant: Grant | undefined;
   private budget: BudgetPass | undefined;
-  private ticket: Ticket<Waiting> | undefined;
-  private queueDeadlineMs = NEVER;
   private holdUntilMs = NEVER;
 
   private winner: Attempt | undefined;
   private lastFailure:
     { readonly error: GatewayError; readonly answer: EngineErrorAnswer | undefined } | undefined;
-  private lastEventMs = 0;
-  private lastTokenMs = 0;
+  /** Set with `winner`. */
+  private progress: RelayProgress | undefined;
   private endedMs = 0;
 
   constructor(
@@ -81,10 +79,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     private readonly principal: Principal,
     common: string[],
   ) {
+    this.clock = core.clock;
     this.arrivedMs = core.clock.monotonicMs();
-    this.lastBodyMs = this.arrivedMs;
     this.watch = new DeadlineWatch(core.clock, this);
-    this.incoming = new BodyBuffer(core.config.bodyLimit, core.bodies, head.contentLength);
+    this.intake = new BodyIntake(core, head.contentLength, this, this.arrivedMs);
     this.answer = new ClientAnswer(front, route.dialect, common);
     this.trace = core.explain.begin(head.requestId, core.clock.wallMs(), route.path);
     const { answer, arrivedMs, trace } = this;
@@ -92,70 +90,41 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     core.exchanges.add(this);
   }
 
-  // ---------------------------------------------------------------- the body
-
   start(): void {
-    if (this.head.contentLength > this.core.config.bodyLimit) return this.tooLarge();
-    this.watch.by(this.arrivedMs + BODY_STALL_MS);
+    if (this.head.contentLength > this.core.config.bodyLimit) return this.intake.refuse('too_large');
+    this.watch.by(this.intake.dueMs);
     this.front.startBody(this);
   }
 
   onBody(bytes: Buffer): void {
-    if (this.phase !== 'body') return;
-    this.lastBodyMs = this.core.clock.monotonicMs();
-    switch (this.incoming.push(bytes)) {
-      case undefined:
-        return;
-      case 'too_large':
-        return this.tooLarge();
-      case 'no_room':
-        return this.fail({ code: 'queue_full', message: 'too many large requests are being held' });
-    }
+    this.intake.push(bytes, this.clock.monotonicMs());
   }
 
   onBodyEnd(): void {
-    if (this.phase !== 'body') return;
-    if (this.incoming.length < LARGE_BODY_BYTES) this.read();
-    else this.core.turns.add(() => this.read());
+    this.intake.end(this.head, this.route);
   }
 
-  private read(): void {
-    if (this.phase !== 'body') return;
-    const bytes = this.incoming.take();
-    this.facts.bytesIn = bytes.length;
-    this.trace.bodyBytes = bytes.length;
-    const reading = readBody(bytes, this.head.contentType, this.route);
-    if (reading.ok) this.resolve(reading.body);
-    else this.fail(reading.error);
+  bodyRefused(error: GatewayError): void {
+    this.fail(error);
   }
 
   /** There will be no other attempt. */
   private letGoOfBody(): void {
     this.request?.body.release();
-    this.incoming.release();
+    this.intake.release();
   }
 
-  private tooLarge(): void {
-    const limit = this.core.config.bodyLimit;
-    this.fail({ code: 'request_too_large', message: `the body is larger than ${limit} bytes` });
-  }
-
-  private resolve(body: ReadBody): void {
-    const asked = this.core.table.find(body.model);
-    this.trace.stream = body.stream;
-    if (asked === undefined) {
-      const message = `the model \`${shown(body.model)}\` does not exist`;
-      return this.fail({ code: 'model_not_found', message, param: 'model' });
-    }
-    const model = this.core.table.serving(asked, this.principal);
-    this.facts.model = model;
-    this.trace.model = model.name;
-    if (body.model !== model.name) this.trace.alias = body.model;
-    if (!this.principal.mayUse(asked.name)) {
-      const message = `this key may not use the model \`${shown(body.model)}\``;
-      return this.fail({ code: 'model_not_allowed', message, param: 'model' });
-    }
-    this.enroll(body, model);
+  bodyRead(body: ReadBody, bytes: number): void {
+    const { trace } = this;
+    this.facts.bytesIn = bytes;
+    trace.bodyBytes = bytes;
+    trace.stream = body.stream;
+    const resolved = resolveModel(this.core.table, body.model, this.principal);
+    if (resolved.model === undefined) return this.fail(resolved.error);
+    this.facts.model = resolved.model;
+    trace.model = resolved.model.name;
+    if (body.model !== trace.model) trace.alias = body.model;
+    this.enroll(body, resolved.model);
   }
 
   /** Takes the request's share of what is limited, and lets it in. */
@@ -169,15 +138,15 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     this.trace.estimatedPromptTokens = promptTokens;
     const grant = core.authoriser.grant(this.principal, model.name, promptTokens + outputTokens);
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
-    this.grant = grant;
+    this.facts.grant = grant;
     this.answer.addHeaders(grant.headers);
     this.budget = profile.retryBudget.begin();
     profile.hedgeBudget.earn();
     this.request = { head, route, body, model, profile, arrivedMs, promptTokens, outputTokens };
     this.tries = new Tries(core, this, this.request, this.trace, this.budget);
-    const { queueMs, totalMs } = profile.deadlines;
     const now = core.clock.monotonicMs();
-    if (queueMs > 0) this.queueDeadlineMs = now + queueMs;
+    this.facts.place = new QueuePlace(this.request, this.principal, this, now);
+    const { totalMs } = profile.deadlines;
     if (totalMs > 0) this.watch.by(arrivedMs + totalMs);
     this.admit(now);
   }
@@ -186,64 +155,46 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
 
   private admit(now: number): void {
     const { request, tries } = this;
-    if (request === undefined || tries === undefined) return;
+    const { place } = this.facts;
+    if (request === undefined || tries === undefined || place === undefined) return;
     const { model } = request;
-    if (model.queue.depth > 0 && !model.hasRoom) return this.wait(request, now);
+    if (model.queue.depth > 0 && !model.hasRoom) return this.wait(request, place, now);
     const choice = tries.choose(now);
     if (choice.endpoint !== undefined) {
-      model.queue.admitDirect(this.share(request));
+      place.skip();
       const kind = tries.begun ? 'retry' : 'first';
       this.enter('attempting', now);
       return this.sent(tries.dispatch(choice, kind, now), now);
     }
     switch (choice.because) {
       case 'at_capacity':
-        return this.wait(request, now);
+        return this.wait(request, place, now);
       case 'no_endpoint':
-        if (model.info.outlook === 'coming') return this.wait(request, now);
+        if (model.info.outlook === 'coming') return this.wait(request, place, now);
         return this.giveUp();
       case 'all_tried':
         return this.giveUp();
     }
   }
 
-  private share({ profile, promptTokens, outputTokens }: RoutedRequest) {
-    const { id, priority } = this.principal;
-    return {
-      fairnessKey: id === 'anonymous' ? this.head.clientAddress : id,
-      priority: priority ?? profile.priority,
-      tokens: promptTokens + outputTokens,
-    };
-  }
-
-  private wait(request: RoutedRequest, now: number): void {
-    const { model, body } = request;
+  private wait(request: RoutedRequest, place: QueuePlace, now: number): void {
     this.enter('queued', now);
-    const deadlineMs = this.queueDeadlineMs === NEVER ? undefined : this.queueDeadlineMs;
-    const result = model.queue.enqueue({ ...this.share(request), deadlineMs, payload: this }, now);
-    if (result.ticket === undefined) return this.turnedAway(result.refusal);
-    this.ticket = result.ticket;
-    result.displaced?.arrival.payload.turnedAway(model.refuse('queue_full', now));
-    this.watch.by(this.queueDeadlineMs);
-    if (body.stream) this.hold(now + QUEUED_HOLD_MS);
+    const refusal = place.enter(now);
+    if (refusal !== undefined) return this.turnedAway(refusal);
+    this.watch.by(place.deadlineMs);
+    if (request.body.stream) this.hold(now + QUEUED_HOLD_MS);
   }
 
   proceed(): void {
-    const now = this.core.clock.monotonicMs();
-    this.leaveQueue(now);
+    const now = this.clock.monotonicMs();
+    this.facts.place?.leave(now);
     if (this.phase === 'queued') this.admit(now);
   }
 
   turnedAway(refusal: AdmissionRefusal): void {
-    this.leaveQueue(this.core.clock.monotonicMs());
+    this.facts.place?.leave(this.clock.monotonicMs());
     const error = { code: refusal.refused, message: REFUSAL_WORDS[refusal.refused] };
     this.fail(error, refusal.retryAfterSeconds);
-  }
-
-  private leaveQueue(now: number): void {
-    if (this.ticket === undefined) return;
-    this.facts.queueMs = (this.facts.queueMs ?? 0) + (now - this.ticket.enqueuedAtMs);
-    this.ticket = undefined;
   }
 
   /** From `untilMs` on, a stream's status does not wait for its first event. */
@@ -268,14 +219,6 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     return this.request?.body.stripUsage === true;
   }
 
-  monotonicMs(): number {
-    return this.core.clock.monotonicMs();
-  }
-
-  wallMs(): number {
-    return this.core.clock.wallMs();
-  }
-
   connected(attempt: Attempt): void {
     attempt.record.connectedMs = attempt.connectedAtMs - this.arrivedMs;
     if (this.phase === 'attempting' && this.tries !== undefined) this.watch.by(this.tries.dueMs(attempt));
@@ -289,7 +232,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   ): void {
     const { tries } = this;
     if (tries === undefined) return;
-    const now = this.core.clock.monotonicMs();
+    const now = this.clock.monotonicMs();
     this.facts.detail = detail;
     const decision = tries.failed(attempt, failure, this.winner !== undefined, now);
     if (this.phase === 'ended') return;
@@ -326,16 +269,19 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   released(attempt: Attempt): void {
     this.tries?.remove(attempt);
     if (this.phase === 'ended' && this.tries?.running.length === 0) this.watch.stop();
-    this.core.table.released(attempt.endpoint, this.core.clock.monotonicMs());
+    this.core.table.released(attempt.endpoint, this.clock.monotonicMs());
   }
 
   // ---------------------------------------------------------------- the answer
 
   begins(attempt: Attempt, head: UpstreamHead): boolean {
-    if (this.phase !== 'attempting' || this.winner !== undefined) return false;
-    const now = this.core.clock.monotonicMs();
-    this.tries?.settle(attempt, now);
-    const extra = this.head.explain ? this.explainHeaders(attempt) : [];
+    const { request, tries } = this;
+    if (this.phase !== 'attempting' || request === undefined || tries === undefined) return false;
+    const now = this.clock.monotonicMs();
+    tries.settle(attempt, now);
+    const extra = this.head.explain
+      ? explainHeaders(attempt.endpoint.id, this.trace.policy, tries.sends)
+      : [];
     if (!this.answer.begin(head, isEventStream(head), extra, now)) {
       attempt.cancel('not_a_stream');
       this.fail({ code: 'upstream_protocol_error', message: 'the engine did not answer with a stream' });
@@ -346,23 +292,15 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     this.letGoOfBody();
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
-    this.lastEventMs = now;
-    this.lastTokenMs = now;
-    this.watch.by(this.idleDueMs());
+    this.progress = new RelayProgress(request, attempt, this.answer, this.facts, tries.dueMs(attempt), now);
+    this.watch.by(this.progress.dueMs);
     return true;
   }
 
-  private explainHeaders(attempt: Attempt): string[] {
-    const policy = this.trace.policy;
-    const sends = String(this.tries?.sends ?? 0);
-    return ['x-llmgw-endpoint', attempt.endpoint.id, 'x-llmgw-policy', policy, 'x-llmgw-attempts', sends];
-  }
-
   relay(runs: ByteRuns): boolean {
-    if (this.phase !== 'relaying') return true;
-    const now = this.core.clock.monotonicMs();
-    this.lastEventMs = now;
-    return this.give(runs, now);
+    const { progress } = this;
+    if (this.phase !== 'relaying' || progress === undefined) return true;
+    return this.watchClient(progress.bytes(runs, this.clock.monotonicMs()));
   }
 
   relayWhole(runs: ByteRuns): void {
@@ -371,46 +309,27 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
 
   relayEvents(stream: EventStream): boolean {
     if (this.phase !== 'relaying') return true;
-    const now = this.core.clock.monotonicMs();
-    if (stream.events > 0) this.countEvents(stream, now);
+    const now = this.clock.monotonicMs();
+    this.progress?.events(stream, now);
     if (stream.done) {
       this.answer.finish(stream.runs);
       this.conclude('ok');
       this.watch.by(now + TAIL_MS);
       return true;
     }
-    return stream.runs.length === 0 || this.give(stream.runs, now);
+    return stream.runs.length === 0 || this.watchClient(this.answer.give(stream.runs, now));
   }
 
   engineErred(): void {
     this.facts.engineError = true;
   }
 
-  private countEvents(stream: EventStream, now: number): void {
-    this.answer.events += stream.events;
-    this.lastEventMs = now;
-    if (stream.error !== undefined) this.engineErred();
-    if (stream.tokens === 0) return;
-    const { winner, request } = this;
-    if (this.facts.firstTokenMs !== undefined) {
-      request?.model.series.interToken.observe((now - this.lastTokenMs) / 1000);
-    } else if (winner !== undefined && request !== undefined) {
-      this.facts.firstTokenMs = now - winner.sentAtMs;
-      winner.endpoint.rates.firstToken(winner.tokensAhead, this.facts.firstTokenMs / 1000);
-    }
-    this.lastTokenMs = now;
-  }
-
-  private give(runs: ByteRuns, now: number): boolean {
-    const accepted = this.answer.give(runs, now);
-    if (!accepted) this.watchSlowClient();
-    return accepted;
-  }
-
-  private watchSlowClient(): void {
+  /** A client that takes no more bytes has its own, shorter patience to be watched. */
+  private watchClient(accepted: boolean): boolean {
+    const { slowSinceMs } = this.answer;
     const stallMs = this.request?.profile.clientStallMs ?? 0;
-    if (stallMs > 0 && this.answer.slowSinceMs !== undefined)
-      this.watch.by(this.answer.slowSinceMs + stallMs);
+    if (slowSinceMs !== undefined && stallMs > 0) this.watch.by(slowSinceMs + stallMs);
+    return accepted;
   }
 
   answered(): void {
@@ -419,15 +338,12 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     this.conclude('ok');
   }
 
-  // ---------------------------------------------------------------- the client
-
   onDrain(): void {
     if (this.answer.slowSinceMs === undefined) return;
     this.answer.slowSinceMs = undefined;
-    // The engine could not send while it was paused; its time starts again.
-    this.lastEventMs = this.core.clock.monotonicMs();
-    this.winner?.resume();
-    if (this.phase === 'relaying') this.watch.by(this.idleDueMs());
+    if (this.progress === undefined) return;
+    this.progress.drained(this.clock.monotonicMs());
+    this.watch.by(this.progress.dueMs);
   }
 
   onClientGone(): void {
@@ -437,15 +353,19 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
 
   /** The gateway's own grace is over. */
   shutDown(): void {
+    this.end({ code: 'shutting_down', message: 'the gateway is being stopped' });
+  }
+
+  /** Ends the request in whatever phase it is. */
+  private end(error: GatewayError): void {
     if (this.phase === 'ended') return;
-    this.stopEverything('shutting_down');
-    this.fail({ code: 'shutting_down', message: 'the gateway is being stopped' });
+    this.stopEverything(error.code);
+    this.fail(error);
   }
 
   private stopEverything(outcome: string): void {
-    const now = this.core.clock.monotonicMs();
-    if (this.ticket !== undefined) this.request?.model.queue.leave(this.ticket);
-    this.leaveQueue(now);
+    const now = this.clock.monotonicMs();
+    this.facts.place?.leave(now);
     this.tries?.cancelAll(outcome, now);
   }
 
@@ -455,7 +375,8 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   look(now: number): number {
     const totalMs = this.request?.profile.deadlines.totalMs ?? 0;
     const totalDueMs = totalMs === 0 ? NEVER : this.arrivedMs + totalMs;
-    if (now >= totalDueMs && this.phase !== 'ended') this.totalExpired();
+    if (now >= totalDueMs)
+      this.end({ code: 'total_timeout', message: 'the request took longer than its deadline' });
     const before = this.phase;
     const next = this.lookAtPhase(before, now);
     if (this.phase !== before) return this.finishedBusiness ? NEVER : now;
@@ -469,10 +390,11 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   private lookAtPhase(phase: Phase, now: number): number {
     switch (phase) {
       case 'body':
-        return this.lookAtBody(now);
+        if (now >= this.intake.dueMs) this.intake.expire();
+        return this.intake.dueMs;
       case 'queued':
         this.request?.model.expire(now);
-        return Math.min(this.queueDeadlineMs, this.lookAtHold(now));
+        return Math.min(this.facts.place?.deadlineMs ?? NEVER, this.lookAtHold(now));
       case 'attempting':
         return this.lookAtAttempts(now);
       case 'relaying':
@@ -480,12 +402,6 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
       case 'ended':
         return this.lookAtTail(now);
     }
-  }
-
-  private lookAtBody(now: number): number {
-    const dueMs = this.lastBodyMs + BODY_STALL_MS;
-    if (now >= dueMs) this.fail({ code: 'bad_request', message: 'the body did not arrive in time' });
-    return dueMs;
   }
 
   private lookAtAttempts(now: number): number {
@@ -505,28 +421,21 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     if (this.request?.body.stream !== true || this.phase === 'ended') return NEVER;
     if (!this.answer.statusGiven) {
       if (now < this.holdUntilMs) return this.holdUntilMs;
-      if (!this.answer.commitStatus(now)) this.watchSlowClient();
-    } else if (now - this.answer.lastWriteMs >= HEARTBEAT_MS && !this.answer.heartbeat(now)) {
-      this.watchSlowClient();
+      this.watchClient(this.answer.commitStatus(now));
+    } else if (now - this.answer.lastWriteMs >= HEARTBEAT_MS) {
+      this.watchClient(this.answer.heartbeat(now));
     }
     return this.answer.lastWriteMs + HEARTBEAT_MS;
   }
 
   private lookAtAnswer(now: number): number {
-    if (this.answer.slowSinceMs !== undefined) return this.lookAtSlowClient(now, this.answer.slowSinceMs);
-    const idleDueMs = this.idleDueMs();
-    if (now >= idleDueMs) {
+    const verdict = this.progress?.look(now);
+    if (verdict === undefined) return NEVER;
+    if ('nextMs' in verdict) return verdict.nextMs;
+    if (verdict.due === 'idle') {
       this.winner?.expire('idle_timeout');
       return NEVER;
     }
-    if (!this.answer.streamed || this.winner?.insideEvent === true) return idleDueMs;
-    return Math.min(idleDueMs, this.lookAtHold(now));
-  }
-
-  private lookAtSlowClient(now: number, sinceMs: number): number {
-    const stallMs = this.request?.profile.clientStallMs ?? 0;
-    if (stallMs === 0) return NEVER;
-    if (now < sinceMs + stallMs) return sinceMs + stallMs;
     this.core.metrics.streamAborted.add('client_stalled');
     this.stopEverything('client_stalled');
     this.answer.cut();
@@ -534,20 +443,10 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     return NEVER;
   }
 
-  private idleDueMs(): number {
-    const idleMs = this.request?.profile.deadlines.idleMs ?? 0;
-    return idleMs === 0 ? NEVER : this.lastEventMs + idleMs;
-  }
-
   private lookAtTail(now: number): number {
     if (now < this.endedMs + TAIL_MS) return this.endedMs + TAIL_MS;
     for (const attempt of this.tries?.running.slice() ?? []) attempt.cancel('ok');
     return NEVER;
-  }
-
-  private totalExpired(): void {
-    this.stopEverything('total_timeout');
-    this.fail({ code: 'total_timeout', message: 'the request took longer than its deadline' });
   }
 
   // ---------------------------------------------------------------- endings
@@ -557,7 +456,7 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
     const { lastFailure, request } = this;
     if (lastFailure === undefined) {
       if (request === undefined) return;
-      return this.turnedAway(request.model.refuse('no_ready_replica', this.core.clock.monotonicMs()));
+      return this.turnedAway(request.model.refuse('no_ready_replica', this.clock.monotonicMs()));
     }
     if (lastFailure.answer === undefined) return this.fail(lastFailure.error);
     this.answer.failAsEngine(lastFailure.answer, lastFailure.error, this.failureExtras());
@@ -574,23 +473,8 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
 
   private failureExtras(retryAfterSeconds?: number) {
     const sends = this.tries?.sends ?? 0;
-    const headers = this.head.explain && sends > 0 ? ['x-llmgw-attempts', String(sends)] : [];
+    const headers = this.head.explain && sends > 0 ? attemptsHeader(sends) : [];
     return { retryAfterSeconds, noRetry: this.facts.allTried === true, headers };
-  }
-
-  /** Tokens really used, for the key's limits and for the fair sharing of the queue. */
-  private account(): void {
-    const { request, winner } = this;
-    this.facts.usage = winner?.usage;
-    const { promptTokens, completionTokens } = this.facts.usage ?? {};
-    const used =
-      promptTokens === undefined && completionTokens === undefined
-        ? undefined
-        : (promptTokens ?? 0) + (completionTokens ?? 0);
-    this.grant?.end(used);
-    if (used === undefined || request === undefined) return;
-    const { fairnessKey, priority, tokens } = this.share(request);
-    request.model.queue.correct(fairnessKey, priority, used - tokens);
   }
 
   private enter(phase: Phase, now: number): void {
@@ -602,16 +486,14 @@ export class Exchange implements FrontSink, AttemptOwner, Waiting, Watcher {
   /** Exactly once: from here on the client has nothing more to expect. */
   private conclude(outcome: ApiErrorCode | 'ok' | 'engine_error'): void {
     if (this.phase === 'ended') return;
-    const now = this.core.clock.monotonicMs();
+    const now = this.clock.monotonicMs();
     this.endedMs = now;
     this.enter('ended', now);
     if (this.finishedBusiness) this.watch.stop();
     this.letGoOfBody();
     this.budget?.end();
-    this.facts.lastTokenMs = this.lastTokenMs;
     if (outcome !== 'ok' && outcome !== 'engine_error') this.trace.error = outcome;
     this.facts.attempts = this.tries?.sends;
-    this.account();
     concludeExchange(this.core, this.facts, outcome, now);
     this.core.exchanges.delete(this);
   }

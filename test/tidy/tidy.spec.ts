@@ -229,7 +229,6 @@ describe('shape of the code', () => {
   /** A ratchet: a file over the limit stands here with its length, may shrink, and may not grow. */
   const LONG_FILES: Readonly<Record<string, number>> = {
     'src/domain/cluster.ts': 700,
-    'src/router/exchange.ts': 650,
   };
 
   it('keeps files below 500 lines, and the few longer ones from growing', () => {

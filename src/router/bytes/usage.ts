@@ -99,8 +99,10 @@ export class UsageTail {
     // Parsing an answer that has no such word anywhere would be for nothing.
     if (this.#tail.lastIndexOf('"usage"', this.#length, 'latin1') < 0) return undefined;
     const text = this.#tail.toString('utf8', 0, this.#length);
-    if (this.#whole) return usageOf(parsed(text));
-    return lastUsageIn(text);
+    if (!this.#whole) return lastUsageIn(text);
+    // With one such word there is nothing to tell apart, and only its own object need be parsed.
+    const once = text.startsWith('{') && text.indexOf('"usage"') === text.lastIndexOf('"usage"');
+    return once ? lastUsageIn(text) : usageOf(parsed(text));
   }
 
   #dropOldest(bytes: number): void {

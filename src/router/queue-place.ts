@@ -1,0 +1,65 @@
+import type { AdmissionRefusal, Ticket } from '../domain/request/admission.js';
+import type { Principal } from './authoriser.js';
+import type { Waiting } from './model-state.js';
+import type { RoutedRequest } from './tries.js';
+
+/** One request's place in its model's queue, and its share of what the queue hands out. */
+export class QueuePlace {
+  /** When waiting is over, monotonic; Infinity where it has no end. */
+  readonly deadlineMs: number;
+  /** Time spent waiting, undefined for a request that never did. */
+  waitedMs: number | undefined;
+  private ticket: Ticket<Waiting> | undefined;
+  private readonly share: {
+    readonly fairnessKey: string;
+    readonly priority: number;
+    readonly tokens: number;
+  };
+
+  constructor(
+    private readonly request: RoutedRequest,
+    principal: Principal,
+    private readonly waiting: Waiting,
+    nowMs: number,
+  ) {
+    const { profile, head, promptTokens, outputTokens } = request;
+    const { queueMs } = profile.deadlines;
+    this.deadlineMs = queueMs === 0 ? Number.POSITIVE_INFINITY : nowMs + queueMs;
+    this.share = {
+      // Without keys, addresses are the only thing that tells clients apart.
+      fairnessKey: principal.id === 'anonymous' ? head.clientAddress : principal.id,
+      priority: principal.priority ?? profile.priority,
+      tokens: promptTokens + outputTokens,
+    };
+  }
+
+  /** The request goes straight to an endpoint. */
+  skip(): void {
+    this.request.model.queue.admitDirect(this.share);
+  }
+
+  /** Takes a place at the end, or says why there is none. */
+  enter(nowMs: number): AdmissionRefusal | undefined {
+    const { model } = this.request;
+    const deadlineMs = this.deadlineMs === Number.POSITIVE_INFINITY ? undefined : this.deadlineMs;
+    const result = model.queue.enqueue({ ...this.share, deadlineMs, payload: this.waiting }, nowMs);
+    if (result.ticket === undefined) return result.refusal;
+    this.ticket = result.ticket;
+    result.displaced?.arrival.payload.turnedAway(model.refuse('queue_full', nowMs));
+    return undefined;
+  }
+
+  /** Waiting is over, whichever way; the place is free for others. */
+  leave(nowMs: number): void {
+    if (this.ticket === undefined) return;
+    this.request.model.queue.leave(this.ticket);
+    this.waitedMs = (this.waitedMs ?? 0) + (nowMs - this.ticket.enqueuedAtMs);
+    this.ticket = undefined;
+  }
+
+  /** What the request really used, where that became known. */
+  settle(usedTokens: number): void {
+    const { fairnessKey, priority, tokens } = this.share;
+    this.request.model.queue.correct(fairnessKey, priority, usedTokens - tokens);
+  }
+}
