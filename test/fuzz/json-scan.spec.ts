@@ -23,6 +23,8 @@ const TEXTS = [
   '🙂',
   '\u0001',
   '"model":"x"',
+  '# title',
+  'x\\]\\#\n]#',
   'plain '.repeat(30),
 ];
 
