@@ -42,6 +42,7 @@ export const ACTIONS = [
   'drainGpu',
   'changeArgs',
   'restartModel',
+  'restartAll',
   'removeModel',
   'addModel',
   'removeNode',
@@ -75,7 +76,8 @@ export function drawDice(random: Random): Dice {
   const some = <T>(all: readonly T[], share: number): readonly T[] => all.filter(() => random() < share);
   const chance = (most: number) => (random() < 0.5 ? 0 : random() * most);
   return {
-    faults: some(FAULTS, 0.2 + random() * 0.6),
+    // A store that is set back needs runs of its own: among all other faults it would hardly ever matter.
+    faults: random() < 0.15 ? ['serverRestoreOld', 'engineCrash'] : some(FAULTS, 0.2 + random() * 0.6),
     actions: some(ACTIONS, 0.3 + random() * 0.6),
     faultEveryMs: 3_000 + random() * 40_000,
     actionEveryMs: 10_000 + random() * 60_000,

@@ -70,6 +70,9 @@ export class Operator {
         }));
       case 'restartModel':
         return this.#changeModel((model) => ({ ...model, restartedWallMs: world.wallMs }));
+      case 'restartAll':
+        world.models = world.models.map((model) => ({ ...model, restartedWallMs: world.wallMs }));
+        return;
       case 'removeModel':
         if (world.models.length > 1) world.models = world.models.slice(1);
         return;
