@@ -319,19 +319,23 @@ function unknownPins(world: PlacementWorld, model: ModelSpec): readonly NodeVerd
 /** Nodes kept in a stored explanation; the whole one is made again on demand. */
 const STORED_NODES_MAX = 16;
 
-/** A stored copy of a large cluster's explanation: the chosen nodes, then the best, then the first of the rest. */
-export function compactExplanation(explanation: PlacementExplanation): PlacementExplanation {
-  const chosen = new Set(explanation.chosen?.shards.map(({ nodeId }) => nodeId));
-  const largest = Math.max(0, ...explanation.profiles.map(({ nodes }) => nodes.length));
-  if (largest <= STORED_NODES_MAX) return explanation;
-  const profiles = explanation.profiles.map((profile) => ({
-    ...profile,
-    nodes: profile.nodes
-      .toSorted(
-        (a, b) =>
-          Number(chosen.has(b.nodeId)) - Number(chosen.has(a.nodeId)) || (b.total ?? 0) - (a.total ?? 0),
-      )
-      .slice(0, STORED_NODES_MAX),
-  }));
-  return { ...explanation, profiles, omittedNodes: largest - STORED_NODES_MAX };
+/**
+ * The explanation kept with a decision: whole in a small cluster; in a large one the chosen nodes, the one they beat, and some of
+ * the rest, for telling 1,000 nodes' reasons with every placement would cost more than deciding it.
+ */
+export function explainDecision(
+  world: PlacementWorld,
+  query: PlacementQuery,
+  placement: Placement,
+): PlacementExplanation {
+  const named = new Set(placement.shards.map(({ nodeId }) => nodeId));
+  if (placement.beat !== undefined) named.add(placement.beat.nodeId);
+  const others = world.nodes.filter(({ id }) => !named.has(id));
+  const room = Math.max(0, STORED_NODES_MAX - named.size);
+  const nodes = [...world.nodes.filter(({ id }) => named.has(id)), ...others.slice(0, room)];
+  const { profile, shards, beat } = placement;
+  const chosen = { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) };
+  const profiles = query.model.profiles.map((one) => explainProfile({ ...world, nodes }, query, one));
+  const omitted = world.nodes.length - nodes.length;
+  return { model: query.model.name, profiles, chosen, ...(omitted === 0 ? {} : { omittedNodes: omitted }) };
 }

@@ -1,6 +1,6 @@
 /** Giving places to the replicas that wait for one, in a fixed order, each seeing what the ones before it took. */
 import type { ModelSpec, Reason, ReplicaRecord } from '../cluster.js';
-import { compactExplanation, explain, type Placement, place } from '../placement/place.js';
+import { explain, explainDecision, type Placement, place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import type { PlacementQuery } from '../placement/world.js';
 import type { Pass } from './pass.js';
@@ -134,7 +134,7 @@ export function putPlaced(
   placement: Placement,
   reason: Reason,
 ): void {
-  const explanation = compactExplanation(explain(pass.world(), query));
+  const explanation = explainDecision(pass.world(), query, placement);
   const placed: ReplicaRecord = {
     ...record,
     profile: placement.profile.name,

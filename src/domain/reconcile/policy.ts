@@ -78,7 +78,7 @@ export const DEFAULT_POLICY: ControlPolicy = {
   startMissingMs: MINUTE,
   portRange: [20_000, 20_999],
   maxConcurrentLoads: 4,
-  maxPlacementsPerPass: 64,
+  maxPlacementsPerPass: 16,
   steadyMs: 10 * SECOND,
   replacementFloorMs: 10 * MINUTE,
   streamGraceMs: 15 * MINUTE,
