@@ -1,4 +1,5 @@
 import type { LoadLease } from '../domain/balancing/endpoint-load.js';
+import type { ReusePrediction } from '../domain/balancing/prefix-cache-model.js';
 import type { AttemptFailure } from '../domain/request/retry.js';
 import type { Clock } from '../shared/clock.js';
 import type { EndpointState, RunningAttempt } from './endpoint-state.js';
@@ -37,6 +38,8 @@ export interface AttemptNature {
   readonly trial: boolean;
   /** Uncached prompt tokens the engine had to compute before the first token: others' and its own. */
   readonly tokensAhead: number;
+  /** What the endpoint was expected to have cached of the prompt; to be compared with what it reports. */
+  readonly reuse: ReusePrediction | undefined;
   /** Id by which the engine must be asked to give up, where closing the connection is not enough. */
   readonly abortId: string | undefined;
 }
@@ -106,6 +109,10 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   get trial(): boolean {
     return this.nature.trial;
+  }
+
+  get reuse(): ReusePrediction | undefined {
+    return this.nature.reuse;
   }
 
   get tokensAhead(): number {

@@ -1,3 +1,4 @@
+import { PrefixIndex } from '../domain/balancing/prefix-index.js';
 import { replicaKey } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
@@ -21,6 +22,8 @@ export interface TableOptions {
 export class EndpointTable implements EndpointContext {
   readonly clock: Clock;
   readonly random: Random;
+  /** What the endpoints' prefix caches probably hold: one for all models, since its bytes are bounded as a whole. */
+  readonly prefixes = new PrefixIndex();
   private version = -1;
   private readonly current = new Map<string, EndpointState>();
   private readonly leaving = new Set<EndpointState>();
@@ -145,6 +148,10 @@ export class EndpointTable implements EndpointContext {
       this.current.set(key, new EndpointState(route, this));
     }
     for (const [key, endpoint] of this.current) if (!kept.has(key)) this.retire(endpoint);
+    // A new generation under the same id starts cold by itself; only what is gone for good makes room.
+    const ids = new Set(wanted.map((route) => route.id));
+    for (const endpoint of this.leaving) if (!ids.has(endpoint.id)) this.prefixes.drop(endpoint.id);
+    this.sweep();
   }
 
   private retire(endpoint: EndpointState): void {
@@ -152,7 +159,6 @@ export class EndpointTable implements EndpointContext {
     this.current.delete(endpoint.key);
     this.leaving.add(endpoint);
     endpoint.upstream.closeIdle();
-    this.sweep();
   }
 
   private sweep(): void {
@@ -183,7 +189,8 @@ export class EndpointTable implements EndpointContext {
   }
 
   private newModel(info: RouteModel): ModelState {
-    return new ModelState(info, this.options.profiles.get(info.routingProfile).queueMax);
+    const { queueMax } = this.options.profiles.get(info.routingProfile);
+    return new ModelState(info, queueMax, this.prefixes);
   }
 
   /** A real name always wins over somebody else's alias. */

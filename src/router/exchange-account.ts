@@ -63,6 +63,8 @@ export interface ExchangeFacts {
   lastTokenMs?: number;
   usage?: Usage | undefined;
   bytesIn?: number;
+  /** Bytes of prompt text. */
+  promptBytes?: number;
   /** An error event of the engine passed. */
   engineError?: boolean;
   /** Every endpoint that might have answered was tried. */
@@ -145,9 +147,19 @@ function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, 
   series.promptTokens += promptTokens ?? 0;
   series.completionTokens += completionTokens ?? 0;
   series.cachedTokens += cachedTokens ?? 0;
-  core.metrics.prefixDeliveredTokens += cachedTokens ?? 0;
+  const { reuse, endpoint } = winner ?? {};
+  // Engines that do not say what was cached teach nothing: silence is no miss.
+  if (
+    reuse !== undefined &&
+    endpoint !== undefined &&
+    promptTokens !== undefined &&
+    cachedTokens !== undefined
+  ) {
+    const delivered = { promptTokens, cachedTokens, completionTokens: completionTokens ?? 0 };
+    core.table.prefixes.learn(endpoint, reuse, delivered);
+  }
   if (completionTokens === undefined || !facts.route.generates) return;
-  model.learnOutput(completionTokens);
+  model.sizes.answered(facts.promptBytes ?? 0, promptTokens ?? 0, completionTokens);
   if (!facts.answer.streamed || facts.firstTokenMs === undefined || winner === undefined) return;
   const decodeMs = (facts.lastTokenMs ?? nowMs) - winner.sentAtMs - facts.firstTokenMs;
   winner.endpoint.rates.decoded(completionTokens - 1, decodeMs / 1000);

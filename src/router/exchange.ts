@@ -1,4 +1,3 @@
-import { estimatePromptTokens } from '../domain/request/deadlines.js';
 import type { AdmissionRefusal } from '../domain/request/admission.js';
 import { clientShouldNotRetry, type AttemptFailure, type RetryDecision } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
@@ -131,9 +130,10 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   private enroll(body: ReadBody, model: ModelState): void {
     const { core, head, route, arrivedMs } = this;
     const profile = core.profiles.select(head.profile, model.info.routingProfile);
-    const promptTokens = estimatePromptTokens(body.promptBytes);
-    const outputTokens = Math.min(body.maxTokens ?? NEVER, model.meanOutputTokens);
+    const promptTokens = model.sizes.promptTokens(body.promptBytes);
+    const outputTokens = model.sizes.expectedOutputTokens(body.maxTokens);
     this.facts.profile = profile;
+    this.facts.promptBytes = body.promptBytes;
     this.trace.routingProfile = profile.name;
     this.trace.estimatedPromptTokens = promptTokens;
     const grant = core.authoriser.grant(this.principal, model.name, promptTokens + outputTokens);

@@ -1,16 +1,13 @@
 import type { Balancer } from '../domain/balancing/balancer.js';
+import type { PrefixIndex } from '../domain/balancing/prefix-index.js';
 import { createBalancer } from '../domain/balancing/policies.js';
 import { ModelQueue, type AdmissionRefusal } from '../domain/request/admission.js';
+import { LearnedSizes } from '../domain/request/learned-sizes.js';
 import { clampRetryAfter } from '../domain/request/drain-rate.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouteModel } from './ports.js';
 import { ModelSeries } from './router.metrics.js';
 import type { RoutingProfile } from './routing-profiles.js';
-
-/** Output tokens expected of an answer whose request names no limit, until the model's own mean is learned. */
-const PRIOR_OUTPUT_TOKENS = 256;
-/** Share of the old mean kept per answer. */
-const KEEP = 0.98;
 
 /** A request waiting for an endpoint. */
 export interface Waiting {
@@ -26,12 +23,14 @@ export class ModelState {
   /** Endpoints that serve it now, draining ones left out. */
   endpoints: EndpointState[] = [];
   readonly queue: ModelQueue<Waiting>;
-  meanOutputTokens = PRIOR_OUTPUT_TOKENS;
+  /** How long its prompts and answers are, learned from what engines report. */
+  readonly sizes = new LearnedSizes();
   private readonly balancers = new Map<string, Balancer>();
 
   constructor(
     public info: RouteModel,
     queueMax: number,
+    private readonly prefixes: PrefixIndex,
   ) {
     this.queue = new ModelQueue(queueMax);
   }
@@ -44,7 +43,7 @@ export class ModelState {
   balancer(profile: RoutingProfile): Balancer {
     let balancer = this.balancers.get(profile.name);
     if (balancer?.policy !== profile.policy) {
-      balancer = createBalancer(profile.policy);
+      balancer = createBalancer(profile.policy, this.prefixes);
       this.balancers.set(profile.name, balancer);
     }
     return balancer;
@@ -91,9 +90,5 @@ export class ModelState {
       if (ticket === undefined) return;
       ticket.arrival.payload.proceed();
     }
-  }
-
-  learnOutput(tokens: number): void {
-    this.meanOutputTokens = this.meanOutputTokens * KEEP + tokens * (1 - KEEP);
   }
 }

@@ -1,3 +1,4 @@
+import type { TextRange } from '../domain/balancing/prompt-chain.js';
 import { scanBody, type BodyProblem, type ByteRange, type ScannedBody } from './bytes/json-scan.js';
 import { scanForm, spliceForm, type FormProblem, type ScannedForm } from './bytes/multipart-scan.js';
 import { includeUsageEdit, spliceBody, type SplicedBody } from './bytes/splice.js';
@@ -13,6 +14,11 @@ export interface ReadBody {
   readonly stream: boolean;
   /** Bytes of prompt text, for the estimate of its tokens. */
   readonly promptBytes: number;
+  /**
+   * The prompt's text in the order an engine's template puts it, for comparing beginnings; empty when there is none to
+   * compare, and after `release`.
+   */
+  promptRanges(): readonly TextRange[];
   /** Most output tokens the client asked for; undefined when it named no limit. */
   readonly maxTokens: number | undefined;
   /** The gateway asks for usage where the client did not, and takes it out of the answer again. */
@@ -71,6 +77,13 @@ class JsonBody implements ReadBody {
     return this.scan.maxCompletionTokens ?? this.scan.maxTokens;
   }
 
+  promptRanges(): readonly TextRange[] {
+    const { tools, system, messages, prompt, input } = this.scan;
+    return [tools, system, messages, prompt, input].flatMap((range) =>
+      range === undefined || range.to > this.bytes.length ? [] : [{ bytes: this.bytes, ...range }],
+    );
+  }
+
   forEngine(engineModel: string, requestId?: string): SplicedBody {
     const changes = { model: engineModel, includeUsage: this.includeUsage };
     return spliceBody(this.bytes, this.scan, requestId === undefined ? changes : { ...changes, requestId });
@@ -97,6 +110,10 @@ class FormBody implements ReadBody {
   }
   get stream(): boolean {
     return this.scan.stream;
+  }
+
+  promptRanges(): readonly TextRange[] {
+    return [];
   }
 
   forEngine(engineModel: string): SplicedBody {

@@ -1,4 +1,5 @@
 import type { Registry } from 'prom-client';
+import type { ReuseTotals } from '../domain/balancing/prefix-index.js';
 import { Histogram, LONG_SECONDS, NamedCounts, SHORT_SECONDS, TINY_SECONDS } from './numeric-series.js';
 import { ENGINE_ROUTES, OTHER_ROUTE_LABEL } from './routes.js';
 
@@ -52,6 +53,7 @@ export const OTHER_ROUTE_INDEX = ENGINE_ROUTES.length + 2;
 
 /** What the router's live state adds at the moment of a scrape. */
 export interface LiveGauges {
+  prefixTotals(): ReuseTotals;
   modelGauges(): Iterable<{
     readonly name: string;
     readonly series: ModelSeries;
@@ -85,8 +87,6 @@ export class RouterMetrics {
   readonly streamAborted = new NamedCounts();
   readonly decisions = new Map<string, Histogram>();
   retryBudgetExhausted = 0;
-  prefixPredictedTokens = 0;
-  prefixDeliveredTokens = 0;
 
   /** Time one choice of an endpoint took, by policy. */
   decided(policy: string, seconds: number): void {
@@ -232,12 +232,12 @@ export class RouterMetrics {
       single(
         'llmgw_prefix_predicted_tokens_total',
         'Prompt tokens expected to be cached where requests were sent.',
-        () => this.prefixPredictedTokens,
+        () => live.prefixTotals().predictedTokens,
       ),
       single(
         'llmgw_prefix_delivered_tokens_total',
         'Prompt tokens the engines said were cached.',
-        () => this.prefixDeliveredTokens,
+        () => live.prefixTotals().deliveredTokens,
       ),
       {
         name: 'llmgw_routing_decision_seconds',

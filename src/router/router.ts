@@ -1,5 +1,6 @@
 import type { AddressInfo } from 'node:net';
 import type { ServerConfig } from '../config/server-config.js';
+import type { ReuseTotals } from '../domain/balancing/prefix-index.js';
 import type { DataPathEvidence } from '../domain/cluster.js';
 import { systemClock, type Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
@@ -207,6 +208,10 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   }
 
   // ---------------------------------------------------------------- LiveGauges
+
+  prefixTotals(): ReuseTotals {
+    return this.table.prefixes.totals;
+  }
 
   *modelGauges(): ReturnType<LiveGauges['modelGauges']> {
     for (const model of this.table.models()) {

@@ -1,4 +1,6 @@
 import type { Choice, Chosen } from '../domain/balancing/candidate.js';
+import type { ReusePrediction } from '../domain/balancing/prefix-cache-model.js';
+import { hashPrompt, type PromptChain } from '../domain/balancing/prompt-chain.js';
 import { firstTokenDeadlineMs } from '../domain/request/deadlines.js';
 import { decideHedge } from '../domain/request/hedge.js';
 import {
@@ -44,6 +46,13 @@ export interface RoutedRequest {
   readonly outputTokens: number;
 }
 
+/** What choosing an endpoint found out that sending there needs. */
+interface SendPlan {
+  readonly trial: boolean;
+  readonly cachedTokens: number;
+  readonly reuse: ReusePrediction | undefined;
+}
+
 /** The attempts of one request: where it goes, what a failure means, whether and where it is tried again. */
 export class Tries {
   readonly running: Attempt[] = [];
@@ -54,6 +63,7 @@ export class Tries {
   private freshSocketTried = false;
   private retriesOfStartedWork = 0;
   private hedged = false;
+  private chain: PromptChain | undefined;
   private readonly longAnswerFactor: number;
 
   constructor(
@@ -78,7 +88,8 @@ export class Tries {
 
   choose(nowMs: number): Choice<EndpointState> {
     const { model, profile, head, promptTokens, outputTokens } = this.request;
-    const facts = { model: model.name, promptTokens, outputTokens, sessionKey: head.session };
+    const chain = this.promptChain();
+    const facts = { model: model.name, promptTokens, outputTokens, sessionKey: head.session, chain };
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);
     this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
@@ -86,14 +97,21 @@ export class Tries {
     return choice;
   }
 
+  /** Hashed once, and only where it can tell endpoints apart. */
+  private promptChain(): PromptChain | undefined {
+    const { model, profile, body } = this.request;
+    if (profile.policy !== 'prefixAware' || model.endpoints.length < 2) return undefined;
+    this.chain ??= hashPrompt(body.promptRanges(), model.name);
+    return this.chain;
+  }
+
   /** Sends the request to what was chosen. */
   dispatch(choice: Chosen<EndpointState>, kind: ExplainedAttempt['kind'], nowMs: number): Attempt {
-    const { endpoint, predictedCachedTokens } = choice;
+    const { endpoint, predictedCachedTokens: cachedTokens, reuse } = choice;
     const trial = choice.because === 'trial';
     if (trial) endpoint.health.trialStarted(nowMs);
     this.attempts += 1;
-    this.core.metrics.prefixPredictedTokens += predictedCachedTokens;
-    return this.send(endpoint, kind, trial, this.request.promptTokens - predictedCachedTokens, nowMs);
+    return this.send(endpoint, kind, { trial, cachedTokens, reuse }, nowMs);
   }
 
   /** Sends it again to the same endpoint on a fresh connection: the kept-alive one was stale. */
@@ -103,25 +121,27 @@ export class Tries {
     failed.endpoint.upstream.closeIdle();
     const at = this.tried.indexOf(failed.endpoint.id);
     if (at >= 0) this.tried.splice(at, 1);
-    return this.send(failed.endpoint, 'fresh_socket', failed.trial, this.request.promptTokens, nowMs);
+    const { trial, reuse } = failed;
+    return this.send(failed.endpoint, 'fresh_socket', { trial, cachedTokens: 0, reuse }, nowMs);
   }
 
   private send(
     endpoint: EndpointState,
     kind: ExplainedAttempt['kind'],
-    trial: boolean,
-    uncachedTokens: number,
+    plan: SendPlan,
     nowMs: number,
   ): Attempt {
-    const { head, route, body, model, outputTokens, arrivedMs } = this.request;
+    const { head, route, body, model, promptTokens, outputTokens, arrivedMs } = this.request;
+    const { trial, cachedTokens, reuse } = plan;
+    const uncachedTokens = Math.max(0, promptTokens - cachedTokens);
     this.sends += 1;
     const { id, generation } = endpoint;
     const record = this.trace.attempt(id, generation, kind, nowMs - arrivedMs);
     const tokensAhead = endpoint.load.prefillTokens + uncachedTokens;
-    const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs);
+    const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs, cachedTokens);
     const attemptId = `${head.requestId}-${this.sends}`;
     const abortId = route.generates && wantsAbortCall(endpoint) ? attemptId : undefined;
-    const attempt = new Attempt(this.owner, endpoint, lease, { trial, tokensAhead, abortId }, record);
+    const attempt = new Attempt(this.owner, endpoint, lease, { trial, tokensAhead, reuse, abortId }, record);
     this.running.push(attempt);
     const { parts, length } = body.forEngine(model.name, abortId);
     const text = this.engineHead(endpoint, length, attemptId);
