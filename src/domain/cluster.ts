@@ -366,7 +366,7 @@ export interface ReplicaView {
   readonly restarts: number;
 }
 
-/** A wait before the next try, per replica, node and cause. Stored, so that a restart forgets no crash loop. */
+/** A wait before the next try, per replica, node, profile and cause. Stored, so that a restart forgets no crash loop. */
 export interface BackoffRecord {
   readonly replicaId: string;
   readonly model: string;
@@ -659,6 +659,10 @@ export const replicaKey = (replicaId: string, generation: number): string => `${
 /** Names one start of one shard. */
 export const shardKey = (shardId: string, generation: number): string => `${shardId}@${generation}`;
 
-/** Store key of a back-off record. */
-export const backoffKey = (record: Pick<BackoffRecord, 'replicaId' | 'nodeId' | 'cause'>): string =>
-  `${record.replicaId}/${record.nodeId}/${record.cause}`;
+/**
+ * Store key of a back-off record. The profile is part of it: when two profiles fail by turns on one node, each count must
+ * survive the other's, or the wait never grows.
+ */
+export const backoffKey = (
+  record: Pick<BackoffRecord, 'replicaId' | 'nodeId' | 'profile' | 'cause'>,
+): string => `${record.replicaId}/${record.nodeId}/${record.profile}/${record.cause}`;

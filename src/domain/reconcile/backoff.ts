@@ -1,5 +1,5 @@
 /**
- * Waiting after failures. Records are per (replica, node, cause) and stored, so neither a server restart nor a move forgets a
+ * Waiting after failures. Records are per (replica, node, profile, cause) and stored, so neither a server restart nor a move forgets a
  * crash loop; the wait itself grows with all failures of the replica, wherever they happened, so that a broken model tours the
  * cluster no faster than it would crash in one place.
  */
