@@ -43,5 +43,11 @@ export function notFound(noun: string, given: string, names: readonly string[]):
   if (near.length > 0)
     return new OperatorError('not_found', `${message}; did you mean ${near.join(' or ')}?`);
   if (names.length === 0) return new OperatorError('not_found', `${message}; there are no ${noun}s at all`);
-  return new OperatorError('not_found', message, { hint: `llmgw ctl ${noun}s lists them` });
+  return new OperatorError('not_found', message, { hint: whereListed(noun) });
 }
+
+/** Shards have no list of their own: a node and a replica show theirs. */
+const whereListed = (noun: string): string =>
+  noun === 'shard'
+    ? 'llmgw ctl node NODE and llmgw ctl replica ID show shards'
+    : `llmgw ctl ${noun}s lists them`;

@@ -46,7 +46,7 @@ export class RoleGuard implements CanActivate {
     const token = this.tokens.find(request.headers.authorization);
     if (token !== undefined) return { ...token, from };
     throw new OperatorError('unauthenticated', 'a token is needed and none, or an unknown one, was given', {
-      hint: 'give one with --token-file, or in LLMGW_ADMIN_TOKEN_FILE',
+      hint: 'give one with --token-file, or in LLMGW_TOKEN_FILE',
     });
   }
 }

@@ -206,7 +206,14 @@ function checkListeners(config: ServerConfig, problem: Report, warning: Report):
   if (isOpen(config.listen) && !apiKeys.required) {
     warning(
       'listen',
-      `${config.listen} is reachable from other machines and needs no API key (auth.apiKeys.required)`,
+      `${config.listen} is reachable from other machines and needs no API key: keep it to a network you trust`,
+    );
+  }
+  // Taken for granted, a switch that nothing obeys would leave the gateway open to everyone.
+  if (apiKeys.required) {
+    problem(
+      'auth.apiKeys.required',
+      'this version has no API keys: write false, and put an authenticating proxy in front where clients must prove who they are',
     );
   }
   for (const { path, message } of exposureProblems(config)) problem(path, message);

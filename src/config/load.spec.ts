@@ -443,6 +443,13 @@ describe('listeners beyond loopback', () => {
     expect(problemsIn(`${SERVED}\n${yaml}`)).toEqual([]);
   });
 
+  /** The switch was accepted and nothing obeyed it: the gateway stood open while its operator believed it closed. */
+  it('refuses to promise API keys', () => {
+    expect(problemsIn(`${SERVED}\nauth: { apiKeys: { required: true } }`)).toEqual([
+      expect.stringContaining('auth.apiKeys.required: this version has no API keys'),
+    ]);
+  });
+
   it('warns once about clients without keys', () => {
     const { warnings } = loadServerConfig({ file: written(`${SERVED}\nlisten: 0.0.0.0:8080`), env: {} });
     expect(warnings.map(({ message }) => message)).toEqual([expect.stringContaining('needs no API key')]);

@@ -385,7 +385,7 @@ export class TlsConfig {
 }
 
 export class ApiKeysConfig {
-  @Toggle({ doc: 'Whether clients need an API key; keys are made by `ctl keys create`.' })
+  @Toggle({ doc: 'Whether clients need an API key. This version has none yet, so `true` is refused.' })
   required = false;
 }
 

@@ -1,11 +1,12 @@
 /** `ctl scale`, `restart`: how many copies of a model run, and new ones in place of old. */
-import type { ModelResultView } from '../../admin-api/views.js';
+import type { ModelDetailView, ModelResultView } from '../../admin-api/views.js';
 import { OperatorError } from '../../shared/errors.js';
 import { usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { count, plain } from '../render/values.js';
 import { confirm } from './confirm.js';
-import { CtlCommandBase, segment, type Answer } from './ctl-base.js';
+import type { AdminClient } from './admin-client.js';
+import { CtlCommandBase, segment, unknownObject, type Answer } from './ctl-base.js';
 import { getModel, getReplica } from './detail.commands.js';
 
 const answer = (result: ModelResultView, done: string): Answer => ({
@@ -16,6 +17,18 @@ const answer = (result: ModelResultView, done: string): Answer => ({
     ...result.notes.map((note) => `  ${plain(note)}`),
   ],
 });
+
+/**
+ * The model of exactly this name or alias. The beginning of a name is good enough to look at a model, not to change one:
+ * a slip of the hand would otherwise scale whatever happens to begin so.
+ */
+async function modelToChange(client: AdminClient, given: string): Promise<ModelDetailView> {
+  const model = await getModel(client, given);
+  if (model.name !== given && !model.aliases.includes(given)) {
+    throw unknownObject('model', given, [model.name, ...model.aliases]);
+  }
+  return model;
+}
 
 @SubCommand({
   name: 'scale',
@@ -35,7 +48,7 @@ export class CtlScaleCommand extends CtlCommandBase {
   override async run([given = '', replicas = '']: string[], options: { yes?: boolean }): Promise<void> {
     this.refuseWatch();
     if (!/^\d{1,6}$/.test(replicas)) throw usageError(`expected a number of replicas, got '${replicas}'`);
-    const { name, desired } = await getModel(this.client, given);
+    const { name, desired } = await modelToChange(this.client, given);
     if (Number(replicas) === 0 && desired > 0)
       await confirm(`stop all replicas of ${name}?`, options.yes === true);
     const result = await this.client.put<ModelResultView>(`models/${segment(name)}/scale`, {
@@ -61,7 +74,7 @@ export class CtlRestartCommand extends CtlCommandBase {
   /** Restarting is a rolling change of the whole model; a replica's id only leads to its model. */
   private async modelName(given: string): Promise<string> {
     try {
-      return (await getModel(this.client, given)).name;
+      return (await modelToChange(this.client, given)).name;
     } catch (error) {
       if (!(error instanceof OperatorError) || error.code !== 'not_found') throw error;
       const replica = await getReplica(this.client, given).catch(() => undefined);
