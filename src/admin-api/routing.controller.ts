@@ -1,6 +1,6 @@
 import { Controller, Get, Inject, Param } from '@nestjs/common';
 import { RouterService } from '../router/router.service.js';
-import type { RequestExplanation } from '../router/explain-ring.js';
+import type { RequestExplanation } from '../router/explanation.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
 import { Doc } from './api-doc.js';

@@ -90,8 +90,8 @@ const text = (name: string, value: string | undefined): string =>
 const number = (name: string, value: number | undefined): string =>
   value === undefined ? '' : `,"${name}":${Math.round(value * 10) / 10}`;
 
+// oxlint-disable-next-line no-control-regex
+const NEEDS_ESCAPE = /["\\\0-\x1f\x7f-\x9f\u2028\u2029]/;
+
 /** Nearly nothing that is logged needs escapes; what does takes the long way. */
-function quoted(value: string): string {
-  // oxlint-disable-next-line no-control-regex
-  return /["\\\0-\x1f\x7f-\x9f\u2028\u2029]/.test(value) ? JSON.stringify(value) : `"${value}"`;
-}
+const quoted = (value: string): string => (NEEDS_ESCAPE.test(value) ? JSON.stringify(value) : `"${value}"`);

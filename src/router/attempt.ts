@@ -15,7 +15,7 @@ import {
 import { oneRun, type ByteRuns } from './byte-runs.js';
 import { UsageTail, type Usage } from './bytes/usage.js';
 import { EventStream } from './event-stream.js';
-import type { ExplainedAttempt } from './explain-ring.js';
+import type { AttemptTrace } from './request-trace.js';
 import { isJsonType, mediaType } from './media-type.js';
 import type { EngineRoute } from './routes.js';
 import type { UpstreamHead } from './upstream/response-head.js';
@@ -94,7 +94,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     readonly endpoint: EndpointState,
     private readonly lease: LoadLease,
     private readonly nature: AttemptNature,
-    readonly record: ExplainedAttempt,
+    readonly record: AttemptTrace,
   ) {
     this.sentAtMs = owner.clock.monotonicMs();
     this.connectedAtMs = this.sentAtMs;

@@ -28,9 +28,11 @@ export function passedHeaders(head: UpstreamHead): string[] {
   return headers;
 }
 
+const EVENT_STREAM = /^text\/event-stream\b/i;
+
 /** True if the body is an event stream this side can read: not one that some middleware compressed. */
 export function isEventStream(head: UpstreamHead): boolean {
-  if (head.contentType === undefined || !/^text\/event-stream\b/i.test(head.contentType)) return false;
+  if (head.contentType === undefined || !EVENT_STREAM.test(head.contentType)) return false;
   const encoding = head.get('content-encoding');
   return encoding === undefined || encoding.toLowerCase() === 'identity';
 }
@@ -65,10 +67,12 @@ export function errorEventAnswer(data: string): EngineErrorAnswer {
 /** Bytes of a JSON answer that are looked at. */
 const PEEKED_BYTES = 64;
 
+const ERROR_START = /^\s*\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/;
+
 /** True if a body that came with a 200 is an error all the same: `{"error":…}` or the flat form. By its first bytes. */
 export function startsWithError(body: Buffer, from: number, to: number): boolean {
   const start = body.toString('latin1', from, Math.min(to, from + PEEKED_BYTES));
-  return /^\s*\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/.test(start);
+  return ERROR_START.test(start);
 }
 
 /** The HTTP status an error event names in `code` or `status`, if it does. */

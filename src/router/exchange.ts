@@ -16,7 +16,7 @@ import type { EndpointState } from './endpoint-state.js';
 import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
-import type { RequestTrace } from './explain-ring.js';
+import type { RequestTrace } from './request-trace.js';
 import { errorOfBreak, errorOfFailure, REFUSAL_WORDS } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
 import type { ModelState, Waiting } from './model-state.js';

@@ -148,9 +148,11 @@ function takeHeader(head: RequestHead, name: string, value: string): void {
   }
 }
 
+const BEARER = /^bearer +/i;
+
 /** The token of `Bearer …`; any other scheme is no credential of ours, but stays a wrong one rather than none. */
 function bearer(value: string): string {
-  return /^bearer +/i.test(value) ? value.slice(6).trim() : value;
+  return BEARER.test(value) ? value.slice(6).trim() : value;
 }
 
 /** Most clients send lower case already; then nothing is allocated. */

@@ -8,7 +8,7 @@ import { register } from 'prom-client';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { DataPathEvidence } from '../domain/cluster.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
-import type { RequestExplanation } from './explain-ring.js';
+import type { RequestExplanation } from './explanation.js';
 import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
 import { Router } from './router.js';
 

@@ -17,7 +17,8 @@ import { Attempt, type AttemptOwner } from './attempt.js';
 import { wantsAbortCall } from './engine-abort.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
-import type { ExplainedAttempt, RequestTrace } from './explain-ring.js';
+import type { AttemptKind } from './explanation.js';
+import type { RequestTrace } from './request-trace.js';
 import type { ModelState } from './model-state.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
@@ -106,7 +107,7 @@ export class Tries {
   }
 
   /** Sends the request to what was chosen. */
-  dispatch(choice: Chosen<EndpointState>, kind: ExplainedAttempt['kind'], nowMs: number): Attempt {
+  dispatch(choice: Chosen<EndpointState>, kind: AttemptKind, nowMs: number): Attempt {
     const { endpoint, predictedCachedTokens: cachedTokens, reuse } = choice;
     const trial = choice.because === 'trial';
     if (trial) endpoint.health.trialStarted(nowMs);
@@ -125,12 +126,7 @@ export class Tries {
     return this.send(failed.endpoint, 'fresh_socket', { trial, cachedTokens: 0, reuse }, nowMs);
   }
 
-  private send(
-    endpoint: EndpointState,
-    kind: ExplainedAttempt['kind'],
-    plan: SendPlan,
-    nowMs: number,
-  ): Attempt {
+  private send(endpoint: EndpointState, kind: AttemptKind, plan: SendPlan, nowMs: number): Attempt {
     const { head, route, body, model, promptTokens, outputTokens, arrivedMs } = this.request;
     const { trial, cachedTokens, reuse } = plan;
     const uncachedTokens = Math.max(0, promptTokens - cachedTokens);

@@ -126,8 +126,9 @@ const NOTHING: Buffer = Buffer.alloc(0);
  * only be a key: inside a string its quotes would have backslashes before them.
  */
 function lastUsageIn(text: string): Usage | undefined {
-  for (const match of [...text.matchAll(/"usage"\s*:\s*\{/g)].toReversed()) {
-    const open = match.index + match[0].length - 1;
+  for (let at = text.lastIndexOf(KEY); at >= 0; at = at === 0 ? -1 : text.lastIndexOf(KEY, at - 1)) {
+    const open = objectAfter(text, at + KEY.length);
+    if (open < 0) continue;
     const usage = parsed(text.slice(open, closingBrace(text, open) + 1));
     const counts = isObject(usage) ? countsOf(usage) : undefined;
     if (counts !== undefined) return counts;
@@ -135,14 +136,48 @@ function lastUsageIn(text: string): Usage | undefined {
   return undefined;
 }
 
+const KEY = '"usage"';
+const QUOTE = 34;
+const BACKSLASH = 92;
+const COLON = 58;
+const OPEN_BRACE = 123;
+const CLOSE_BRACE = 125;
+const SPACE = 32;
+
+/** Index of the brace that opens the value of a key that ends at `from`; -1 if it is no key or its value no object. */
+function objectAfter(text: string, from: number): number {
+  const colon = afterBlanks(text, from);
+  if (text.charCodeAt(colon) !== COLON) return -1;
+  const open = afterBlanks(text, colon + 1);
+  return text.charCodeAt(open) === OPEN_BRACE ? open : -1;
+}
+
+function afterBlanks(text: string, from: number): number {
+  let at = from;
+  while (text.charCodeAt(at) <= SPACE) at++;
+  return at;
+}
+
 /** Index of the brace that closes the one at `open`; the end of the text if none does. */
 function closingBrace(text: string, open: number): number {
   let depth = 0;
-  for (const match of text.slice(open).matchAll(/"(?:[^"\\]|\\.)*"|[{}]/g)) {
-    if (match[0] === '{') depth++;
-    else if (match[0] === '}' && --depth === 0) return open + match.index;
+  for (let at = open; at < text.length; at++) {
+    const char = text.charCodeAt(at);
+    if (char === QUOTE) at = endOfString(text, at);
+    else if (char === OPEN_BRACE) depth++;
+    else if (char === CLOSE_BRACE && --depth === 0) return at;
   }
   return text.length;
+}
+
+function endOfString(text: string, open: number): number {
+  let at = open + 1;
+  for (; at < text.length; at++) {
+    const char = text.charCodeAt(at);
+    if (char === QUOTE) break;
+    if (char === BACKSLASH) at++;
+  }
+  return at;
 }
 
 function parsed(text: string): unknown {
