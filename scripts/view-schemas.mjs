@@ -7,7 +7,7 @@ import * as prettier from 'prettier';
 import ts from 'typescript';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
-const SOURCES = ['src/admin-api/views.ts', 'src/router/explain-ring.ts', 'src/metrics/process.metrics.ts'];
+const SOURCES = ['src/admin-api/views.ts', 'src/router/explanation.ts', 'src/metrics/process.metrics.ts'];
 const ROOT_TYPES = /View$|^RequestExplanation$|^EventLoopDelay$/;
 const TARGET = join(ROOT, 'src/admin-api/view-schemas.ts');
 
