@@ -44,10 +44,11 @@ describe('a shard', () => {
 
   it('is Ready only after a token, though port, model list and health were there before', async () => {
     await agent();
-    const args = ['--listen-at', '100', '--health-at', '300', '--token-at', '700'];
+    // The token itself takes long enough to be reported as a stage of its own: refusals before it are too short for that.
+    const args = ['--listen-at', '100', '--health-at', '300', '--token-at', '700', '--token-takes', '1000'];
     gateway.start(startCommand(await freePort(), { profile: profile({ args }) }));
     const ready = await inPhase('ready');
-    expect(ready.loadMs).toBeGreaterThanOrEqual(690);
+    expect(ready.loadMs).toBeGreaterThanOrEqual(1_690);
     const seen = phasesSeen();
     expect(seen).toContain('loading');
     expect(seen).toContain('probing');
@@ -359,21 +360,35 @@ describe('a shard', () => {
     const args = ['--flood', String(1_500_000)];
     gateway.start(startCommand(await freePort(), { profile: profile({ args }) }));
     await inPhase('ready');
+    const fetchLog = (requestId: string, tailLines: number): void =>
+      gateway.fetchLogs({
+        requestId,
+        shardId: 'r1-0',
+        tailLines,
+        follow: false,
+        stop: false,
+        previous: false,
+      });
+    const answered = async (requestId: string): Promise<string> => {
+      const chunks = await waitFor(() => {
+        const seen = gateway.messages.flatMap((message) =>
+          message.kind === 'log' && message.chunk.requestId === requestId ? [message.chunk] : [],
+        );
+        return seen.at(-1)?.end === true && seen;
+      });
+      return chunks.map(({ data }) => Buffer.from(data).toString()).join('');
+    };
+    // The engine is Ready while it still writes; only what is written can be handed over.
+    let asked = 0;
+    await waitFor(async () => {
+      asked += 1;
+      fetchLog(`end-${asked}`, 1);
+      return /flood over\n$/.test(await answered(`end-${asked}`));
+    });
     gateway.streams.at(-1)?.pause();
-    gateway.fetchLogs({
-      requestId: 'all',
-      shardId: 'r1-0',
-      tailLines: 0,
-      follow: false,
-      stop: false,
-      previous: false,
-    });
+    fetchLog('all', 0);
     gateway.streams.at(-1)?.resume();
-    const chunks = await waitFor(() => {
-      const seen = gateway.messages.flatMap((message) => (message.kind === 'log' ? [message.chunk] : []));
-      return seen.at(-1)?.end === true && seen;
-    });
-    const text = chunks.map(({ data }) => Buffer.from(data).toString()).join('');
+    const text = await answered('all');
     expect(text.length).toBeGreaterThan(1_490_000);
     expect(text).toMatch(/flood over\n$/);
   });

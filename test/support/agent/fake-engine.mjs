@@ -1,6 +1,6 @@
 /* oxlint-disable no-console */
 // A scripted engine. Times are milliseconds after the start.
-// usage: fake-engine.mjs --port N --model ID [--listen-at N] [--health-at N] [--token-at N] [--serve-model ID] [--say TEXT]...
+// usage: fake-engine.mjs --port N --model ID [--listen-at N] [--health-at N] [--token-at N] [--token-takes N] [--serve-model ID] [--say TEXT]...
 //        [--flood BYTES] [--exit-at N --exit-code N] [--hang-generation] [--ignore-term] [--print-env]
 import { createServer } from 'node:http';
 import { parseArgs } from 'node:util';
@@ -14,6 +14,7 @@ const { values } = parseArgs({
     'listen-at': { type: 'string', default: '0' },
     'health-at': { type: 'string', default: '0' },
     'token-at': { type: 'string', default: '0' },
+    'token-takes': { type: 'string', default: '0' },
     say: { type: 'string', multiple: true, default: [] },
     flood: { type: 'string' },
     'exit-at': { type: 'string' },
@@ -58,6 +59,7 @@ const server = createServer((req, res) => {
   if (values['hang-generation']) return void (running += 1);
   if (!reached(values['token-at'])) return json(res, 503, { error: { message: 'loading' } });
   generated += 1;
-  return json(res, 200, { choices: [{ text: 'hello', finish_reason: 'length' }] });
+  const answer = { choices: [{ text: 'hello', finish_reason: 'length' }] };
+  return void setTimeout(() => json(res, 200, answer), Number(values['token-takes']));
 });
 setTimeout(() => server.listen(Number(values.port), values.host), Number(values['listen-at']));
