@@ -5,10 +5,10 @@
 import { LOG_LINE_MAX_CHARS } from './limits.js';
 
 // CSI, OSC (ended by BEL or ST), and two-character escapes.
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const ESCAPES = /\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?/g;
 // C0 without tab, DEL, C1, and the characters that reorder text on a terminal.
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const CONTROLS = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]/g;
 const CUT = ' …[cut]';
 

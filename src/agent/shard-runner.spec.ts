@@ -383,7 +383,7 @@ describe('a shard', () => {
     await waitFor(async () => {
       asked += 1;
       fetchLog(`end-${asked}`, 1);
-      return /flood over\n$/.test(await answered(`end-${asked}`));
+      return (await answered(`end-${asked}`)).endsWith('flood over\n');
     });
     gateway.streams.at(-1)?.pause();
     fetchLog('all', 0);

@@ -90,7 +90,7 @@ const text = (name: string, value: string | undefined): string =>
 const number = (name: string, value: number | undefined): string =>
   value === undefined ? '' : `,"${name}":${Math.round(value * 10) / 10}`;
 
-// oxlint-disable-next-line no-control-regex
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const NEEDS_ESCAPE = /["\\\0-\x1f\x7f-\x9f\u2028\u2029]/;
 
 /** Nearly nothing that is logged needs escapes; what does takes the long way. */

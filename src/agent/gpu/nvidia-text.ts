@@ -69,7 +69,7 @@ export function parseComputeApps(text: string): GpuProcess[] {
 /** NVLink pairs of `topo -m` by index: a cell `NV4` joins its row and its column. */
 export function parseTopology(text: string): ReadonlyMap<number, readonly number[]> {
   // The header is underlined with escapes where it thinks that it talks to a terminal.
-  // oxlint-disable-next-line no-control-regex
+  // oxlint-disable-next-line no-control-regex -- control characters are what it looks for
   const lines = text.replaceAll(/\x1b\[[\d;]*m/g, '').split('\n');
   const header = lines.find((line) => /^\s*GPU\d+\s/.test(line) && !/\bX\b/.test(line));
   const columns = (header?.trim().split(/\t+|\s{2,}|\s(?=GPU|NIC|CPU)/) ?? []).map((cell) => cell.trim());

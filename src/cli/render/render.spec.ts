@@ -552,7 +552,7 @@ describe('terminals', () => {
         SURFACE,
       ),
     ];
-    // oxlint-disable-next-line no-control-regex
+    // oxlint-disable-next-line no-control-regex -- control characters are what it looks for
     for (const line of lines) expect(line).not.toMatch(/[\u0000-\u001f\u007f-\u009f\u202e]/);
   });
 });
