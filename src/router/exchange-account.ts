@@ -68,7 +68,7 @@ export interface ExchangeFacts {
   promptBytes?: number;
   /** An error event of the engine passed. */
   engineError?: boolean;
-  /** Every endpoint that might have answered was tried. */
+  /** The client's own retries would only repeat what was tried, see `clientShouldNotRetry`. */
   allTried?: boolean;
   /** The last failure in words, for the log. */
   detail?: string;

@@ -173,6 +173,8 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
         if (model.info.outlook === 'coming') return this.wait(request, place, now);
         return this.giveUp();
       case 'all_tried':
+        // Who was left when the failure was judged is gone by now, or takes no traffic.
+        this.facts.allTried = tries.engines > 1;
         return this.giveUp();
     }
   }
@@ -240,10 +242,16 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.lastFailure = { error: errorOfFailure(failure), answer };
     // The other one of a hedged pair may still do it.
     if (tries.running.some((other) => other !== attempt && other.active)) return;
-    this.follow(tries, decision, attempt, now);
+    this.follow(tries, decision, attempt, failure, now);
   }
 
-  private follow(tries: Tries, decision: RetryDecision, attempt: Attempt, now: number): void {
+  private follow(
+    tries: Tries,
+    decision: RetryDecision,
+    attempt: Attempt,
+    failure: AttemptFailure,
+    now: number,
+  ): void {
     switch (decision.action) {
       case 'retry_fresh_socket':
         tries.spend(decision);
@@ -256,8 +264,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       case 'relay':
       case 'give_up':
         if (decision.because === 'budget_exhausted') this.core.metrics.retryBudgetExhausted += 1;
-        // A single busy engine asks the client to come back; only when all were asked is that pointless.
-        this.facts.allTried = clientShouldNotRetry(decision) && (tries.repeated || decision.blame !== 'busy');
+        this.facts.allTried = clientShouldNotRetry(decision, failure, tries.engines);
         return this.giveUp();
     }
   }

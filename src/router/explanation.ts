@@ -55,7 +55,7 @@ export interface RequestExplanation {
   readonly status?: number;
   /** Code of the gateway's own error or, after commit, of what broke the answer. */
   readonly error?: ApiErrorCode;
-  /** `x-should-retry: false` was sent: every replica that might have answered was tried. */
+  /** `x-should-retry: false` was sent: every replica was tried, or nobody else was asked on purpose. */
   readonly allTried?: boolean;
   readonly usage?: Usage;
   readonly endedMs?: number;

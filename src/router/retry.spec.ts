@@ -86,6 +86,44 @@ describe('a failure before the answer', () => {
     expect(response.body.toString()).not.toMatch(/127\.0\.0\.1|:\d{4}/);
   });
 
+  /** One that breaks every engine it meets is shown to two of them, and then no SDK of the client brings it back. */
+  it('of work that two engines broke on is told as such, however many replicas are left', async () => {
+    const breaks: [string, Parameters<RouterHarness['engines'][0]['onRequest']>[0], number][] = [
+      ['500', (_request, wire) => wire.respond(500, '{"error":{"message":"poison"}}'), 500],
+      ['reset', (_request, wire) => wire.rst(), 502],
+      ['redirect', (_request, wire) => wire.respond(307, '', { location: '/x' }), 502],
+      ['501', (_request, wire) => wire.respond(501, '{"error":{"message":"cannot"}}'), 501],
+    ];
+    for (const [what, broken, status] of breaks) {
+      for (const stream of [true, false]) {
+        harness = await RouterHarness.start({ engines: 4 });
+        for (const engine of harness.engines) engine.onRequest(broken);
+        const response = await (await harness.chat({ stream })).response();
+        expect(response.status, what).toBe(status);
+        expect(response.headers.get('x-should-retry'), what).toBe('false');
+        expect(asked(), what).toBe(status === 501 || what === 'redirect' ? 1 : 2);
+        await harness.stop();
+      }
+    }
+    harness = await RouterHarness.start();
+  });
+
+  it('after the allowed attempts leaves the rest to the client, for others may answer', async () => {
+    harness = await RouterHarness.start({ engines: 5 });
+    for (const engine of harness.engines) await engine.refuseConnections();
+    const response = await (await harness.chat()).response();
+    expect(response.status).toBe(502);
+    expect(response.headers.get('x-should-retry')).toBeUndefined();
+  });
+
+  it('leaves out an endpoint that takes no traffic when it counts who is left', async () => {
+    harness = await RouterHarness.start({ engines: 2, endpoints: [{}, { weight: 0 }] });
+    harness.engine(0).onRequest((_request, wire) => wire.rst());
+    const response = await (await harness.chat()).response();
+    expect(response.headers.get('x-should-retry')).toBe('false');
+    expect(harness.engine(1).requests).toHaveLength(0);
+  });
+
   it('never goes to the same endpoint twice', async () => {
     harness = await RouterHarness.start({ engines: 2, profile: { retries: { attempts: 5, budget: 1 } } });
     for (const engine of harness.engines)

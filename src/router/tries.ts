@@ -82,9 +82,9 @@ export class Tries {
     return this.attempts > 0;
   }
 
-  /** More than one endpoint was asked. */
-  get repeated(): boolean {
-    return this.attempts > 1;
+  /** How many engines were asked. */
+  get engines(): number {
+    return this.attempts;
   }
 
   choose(nowMs: number): Choice<EndpointState> {
@@ -201,7 +201,9 @@ export class Tries {
 
   private untried(): number {
     let left = 0;
-    for (const endpoint of this.request.model.endpoints) if (!this.tried.includes(endpoint.id)) left += 1;
+    for (const { id, weight } of this.request.model.endpoints) {
+      if (weight > 0 && !this.tried.includes(id)) left += 1;
+    }
     return left;
   }
 

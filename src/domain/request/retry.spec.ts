@@ -40,6 +40,7 @@ const FAILURES: [AttemptFailure, before: string, blame: string][] = [
   [status(502), 'retry_elsewhere:bad_gateway', 'fault'],
   [status(503), 'retry_elsewhere:engine_busy', 'busy'],
   [status(504), 'retry_elsewhere:bad_gateway', 'fault'],
+  [status(529), 'retry_elsewhere:engine_busy', 'busy'],
   [{ kind: 'error_event', status: 503 }, 'retry_elsewhere:engine_busy', 'busy'],
   [{ kind: 'error_event', status: 400 }, 'relay:not_retryable', 'none'],
   [{ kind: 'error_event', status: undefined }, 'retry_elsewhere:engine_error', 'fault'],
@@ -67,15 +68,15 @@ describe('decideRetry before commit', () => {
 
   it('a 500 is tried once elsewhere, then the engine is believed', () => {
     const again = { ...FRESH, attempts: 2, retriesOfStartedWork: 1 };
-    expect(label(status(500), again)).toBe('relay:not_retryable');
+    expect(label(status(500), again)).toBe('relay:not_worth_repeating');
   });
 
   /** No byte received was taken as proof that the engine had not begun; a prompt that kills engines went round. */
   it('work that may have begun is repeated once, refused work as often as attempts allow', () => {
     const again = { ...FRESH, attempts: 2, retriesOfStartedWork: 1 };
     const reset: AttemptFailure = { kind: 'reset_before_response', reusedSocket: false };
-    expect(label(reset, again)).toBe('give_up:not_retryable');
-    expect(label({ kind: 'reset_in_response' }, again)).toBe('give_up:not_retryable');
+    expect(label(reset, again)).toBe('give_up:not_worth_repeating');
+    expect(label({ kind: 'reset_in_response' }, again)).toBe('give_up:not_worth_repeating');
     expect(label({ kind: 'connect_refused' }, again)).toBe('retry_elsewhere:connect_refused');
     expect(label(status(503), again)).toBe('retry_elsewhere:engine_busy');
   });
@@ -124,19 +125,42 @@ describe('decideRetry before commit', () => {
   it('a first-token timeout is followed by one attempt at most, and by none for a huge prompt', () => {
     const failure: AttemptFailure = { kind: 'first_token_timeout' };
     expect(label(failure, FRESH)).toBe('retry_elsewhere:first_token_timeout');
-    expect(label(failure, { ...FRESH, attempts: 2, retriesOfStartedWork: 1 })).toBe('give_up:not_retryable');
+    expect(label(failure, { ...FRESH, attempts: 2, retriesOfStartedWork: 1 })).toBe(
+      'give_up:not_worth_repeating',
+    );
     const huge = { ...FRESH, promptTokens: MAX_TIMEOUT_RETRY_TOKENS + 1 };
-    expect(label(failure, huge)).toBe('give_up:not_retryable');
+    expect(label(failure, huge)).toBe('give_up:not_worth_repeating');
   });
 
-  it('tells the client not to retry only when every endpoint had its turn', () => {
+  /**
+   * A prompt that breaks every engine got two of three replicas, and then the client's SDK sent it three times more,
+   * since nothing told it that this was on purpose.
+   */
+  it('tells the client not to retry when all were asked, or nobody else is asked on purpose', () => {
     const refused: AttemptFailure = { kind: 'connect_refused' };
-    expect(clientShouldNotRetry(decideRetry(refused, { ...FRESH, endpointsLeft: 0 }))).toBe(true);
-    expect(clientShouldNotRetry(decideRetry(status(503), { ...FRESH, endpointsLeft: 0 }))).toBe(true);
-    expect(clientShouldNotRetry(decideRetry(refused, { ...FRESH, attempts: 3 }))).toBe(false);
-    expect(clientShouldNotRetry(decideRetry(status(503), { ...FRESH, budgetLeft: false }))).toBe(false);
-    expect(clientShouldNotRetry(decideRetry(refused, FRESH))).toBe(false);
-    expect(clientShouldNotRetry(decideRetry(status(400), FRESH))).toBe(false);
+    const nobodyLeft = { endpointsLeft: 0 };
+    const repeated = { attempts: 2, retriesOfStartedWork: 1 };
+    const cases: [AttemptFailure, Partial<RetryState>, engines: number, boolean][] = [
+      [refused, nobodyLeft, 1, true],
+      [status(503), nobodyLeft, 2, true],
+      [status(503), nobodyLeft, 1, false],
+      [status(500), repeated, 2, true],
+      [{ kind: 'first_token_timeout' }, repeated, 2, true],
+      [{ kind: 'first_token_timeout' }, { promptTokens: MAX_TIMEOUT_RETRY_TOKENS + 1 }, 1, true],
+      [{ kind: 'redirect' }, {}, 1, true],
+      [status(501), {}, 1, true],
+      [refused, { attempts: 3 }, 3, false],
+      [status(503), { budgetLeft: false }, 1, false],
+      [refused, {}, 1, false],
+      [status(400), {}, 1, false],
+      [{ kind: 'total_timeout' }, {}, 1, false],
+    ];
+    for (const [failure, change, engines, expected] of cases) {
+      const decision = decideRetry(failure, { ...FRESH, ...change });
+      expect(clientShouldNotRetry(decision, failure, engines), JSON.stringify([failure, change])).toBe(
+        expected,
+      );
+    }
   });
 });
 

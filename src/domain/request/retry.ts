@@ -39,6 +39,8 @@ export type GiveUpReason =
   | 'shutting_down'
   | 'deadline'
   | 'not_retryable'
+  /** Somebody else might answer, but a further try would only repeat work that is too dear to be done in vain. */
+  | 'not_worth_repeating'
   | 'attempts_exhausted'
   | 'budget_exhausted'
   | 'all_tried';
@@ -111,11 +113,40 @@ export function decideRetry(failure: AttemptFailure, state: RetryState): RetryDe
 }
 
 /**
- * True when every endpoint that might have answered was tried: the client is then told `x-should-retry: false`,
- * since its own retries would only repeat ours.
+ * True when the client is to be told `x-should-retry: false`: its SDK tries every 5xx again, and those tries would only
+ * repeat ours. So it is when every endpoint that might have answered was tried, and when there was no further try on
+ * purpose: the work is not worth repeating, or the failure would be the same everywhere (a redirect, a 501). Limits that
+ * protect the fleet are no such ending: later, somebody who was not asked may well answer. `engines`: how many were asked.
  */
-export function clientShouldNotRetry(decision: RetryDecision): boolean {
-  return (decision.action === 'give_up' || decision.action === 'relay') && decision.because === 'all_tried';
+export function clientShouldNotRetry(
+  decision: RetryDecision,
+  failure: AttemptFailure,
+  engines: number,
+): boolean {
+  if (decision.action !== 'give_up' && decision.action !== 'relay') return false;
+  switch (decision.because) {
+    case 'all_tried':
+      // A single busy engine asks the client to come back; only when all were asked is that pointless.
+      return engines > 1 || decision.blame !== 'busy';
+    case 'not_worth_repeating':
+      return true;
+    case 'not_retryable':
+      return sameEverywhere(failure);
+    case 'committed':
+    case 'client_closed':
+    case 'shutting_down':
+    case 'deadline':
+    case 'attempts_exhausted':
+    case 'budget_exhausted':
+      return false;
+  }
+}
+
+/** The client would retry this by its status, though it says "cannot", not "broken". */
+function sameEverywhere(failure: AttemptFailure): boolean {
+  if (failure.kind === 'redirect') return true;
+  if (failure.kind !== 'status' && failure.kind !== 'error_event') return false;
+  return failure.status === 501 || failure.status === 505;
 }
 
 function endedBy(failure: AttemptFailure): GiveUpReason | undefined {
@@ -136,9 +167,9 @@ function noRetryBecause(
   // Before any other limit: only this reason tells the client that its own retries are in vain too.
   if (state.endpointsLeft <= 0) return 'all_tried';
   if (mayHaveStarted(treatment.retry)) {
-    if (state.retriesOfStartedWork >= MAX_RETRIES_OF_STARTED_WORK) return 'not_retryable';
+    if (state.retriesOfStartedWork >= MAX_RETRIES_OF_STARTED_WORK) return 'not_worth_repeating';
     const timedOut = failure.kind === 'first_token_timeout';
-    if (timedOut && state.promptTokens > MAX_TIMEOUT_RETRY_TOKENS) return 'not_retryable';
+    if (timedOut && state.promptTokens > MAX_TIMEOUT_RETRY_TOKENS) return 'not_worth_repeating';
   }
   if (state.attempts >= state.maxAttempts) return 'attempts_exhausted';
   return state.budgetLeft || !costsBudget(treatment.retry) ? undefined : 'budget_exhausted';
@@ -220,6 +251,8 @@ function treatStatus(status: number): Treatment {
   switch (status) {
     case 429:
     case 503:
+    // Anthropic's "overloaded".
+    case 529:
       return { retry: 'engine_busy', blame: 'busy', answered: true };
     case 502:
     case 504:
