@@ -4,6 +4,7 @@ import type { CorsConfig } from '../config/server-config.js';
 import { oneRun } from './byte-runs.js';
 import { dialectOf, type GatewayError } from './dialects.js';
 import { passedHeaders, retryAfterHeaders, wrappedMessage, type EngineErrorAnswer } from './engine-answer.js';
+import { errorMembers, isShapedFor } from './engine-error-shape.js';
 import type { Front, HeaderList } from './front.js';
 import type { RequestHead } from './request-head.js';
 import type { DialectName } from './routes.js';
@@ -99,7 +100,7 @@ export function giveError(
   return status;
 }
 
-/** Relays an engine's error answer; what is not JSON is wrapped once. */
+/** Relays an engine's error answer; what a client of the dialect could not read is wrapped once. */
 export function giveEngineError(
   front: Front,
   dialect: DialectName,
@@ -112,12 +113,13 @@ export function giveEngineError(
   giveBody(front, answer.status, headers, engineErrorBody(dialect, answer));
 }
 
+/** The engine's own bytes where the client finds the message in them, else the same words in the route's dialect. */
 function engineErrorBody(dialect: DialectName, answer: EngineErrorAnswer): Buffer {
-  if (answer.json) return answer.body;
-  const error = { message: wrappedMessage(answer), type: 'upstream_error', param: null, code: answer.status };
-  const wrapped =
-    dialect === 'anthropic' ? { type: 'error', error: { ...error, type: 'api_error' } } : { error };
-  return Buffer.from(JSON.stringify(wrapped));
+  const json = answer.json ? answer.body.toString('utf8') : '';
+  if (answer.json && isShapedFor(dialect, json)) return answer.body;
+  const members = errorMembers(json) ?? {};
+  const message = typeof members['message'] === 'string' ? members['message'] : wrappedMessage(answer);
+  return Buffer.from(dialectOf(dialect).engineErrorBody(answer.status, { ...members, message }));
 }
 
 export function giveBody(front: Front, status: number, headers: readonly string[], body: Buffer): void {

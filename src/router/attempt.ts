@@ -8,7 +8,7 @@ import {
   engineErrorAnswer,
   errorEventAnswer,
   isEventStream,
-  startsWithError,
+  isErrorBody,
   statusInEvent,
   type EngineErrorAnswer,
 } from './engine-answer.js';
@@ -247,9 +247,10 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       this.tail = new UsageTail();
       this.tail.push(slab, from, to);
     }
-    if (startsWithError(slab, from, to)) this.owner.engineErred();
+    const whole = head.framing === 'length' && head.contentLength === to - from;
+    if (this.tail !== undefined && isErrorBody(slab, from, to, whole)) this.owner.engineErred();
     // The whole body in one read, as most answers come: it leaves with its head in one write.
-    if (head.framing === 'length' && head.contentLength === to - from) {
+    if (whole) {
       this.owner.relayWhole(oneRun(slab, from, to));
       return true;
     }

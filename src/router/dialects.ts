@@ -1,4 +1,5 @@
 import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
+import { errorMembers, isShapedFor } from './engine-error-shape.js';
 import type { DialectName } from './routes.js';
 
 /** An error the gateway makes, before a dialect gives it a form. */
@@ -18,6 +19,8 @@ export interface Dialect {
   errorEvent(error: GatewayError, events: number): string;
   /** The same for an error the engine reported itself: its own JSON is kept where the dialect allows. */
   engineErrorEvent(engineJson: string, fallback: GatewayError, events: number): string;
+  /** JSON body of an error response for members an engine reported, with what clients look for filled in. */
+  engineErrorBody(status: number, members: Readonly<Record<string, unknown>>): string;
   /** What is sent so that nobody in between gives up; only ever between two events. */
   readonly heartbeat: string;
 }
@@ -26,8 +29,7 @@ export interface Dialect {
  * Anthropic's names for the same classes. Unknown types are treated by its SDK like `api_error`, so these are exact
  * where the SDK tells them apart.
  */
-function anthropicType(code: ApiErrorCode): string {
-  const status: number = API_ERRORS[code].status;
+function anthropicType(status: number): string {
   switch (status) {
     case 401:
       return 'authentication_error';
@@ -40,6 +42,7 @@ function anthropicType(code: ApiErrorCode): string {
     case 429:
       return 'rate_limit_error';
     case 503:
+    case 529:
       return 'overloaded_error';
     case 504:
       return 'timeout_error';
@@ -47,6 +50,10 @@ function anthropicType(code: ApiErrorCode): string {
       return status < 500 ? 'invalid_request_error' : 'api_error';
   }
 }
+
+const ANTHROPIC_TYPES: ReadonlySet<unknown> = new Set(
+  [400, 401, 403, 404, 413, 429, 500, 503, 504].map(anthropicType),
+);
 
 function openaiError(error: GatewayError): object {
   return {
@@ -61,7 +68,7 @@ function anthropicError(error: GatewayError): object {
   return {
     type: 'error',
     error: {
-      type: anthropicType(error.code),
+      type: anthropicType(API_ERRORS[error.code].status),
       message: error.message,
       param: error.param ?? null,
       code: error.code,
@@ -71,12 +78,18 @@ function anthropicError(error: GatewayError): object {
 
 const KEEP_ALIVE_COMMENT = ': keep-alive\n\n';
 
+/** An engine's error with every member that readers of OpenAI's errors expect. */
+function openaiEngineError(status: number, members: Readonly<Record<string, unknown>>): string {
+  return JSON.stringify({ error: { type: 'upstream_error', param: null, code: status, ...members } });
+}
+
 const openai: Dialect = {
   name: 'openai',
   errorBody: (error) => JSON.stringify({ error: openaiError(error) }),
   errorEvent: (error) => `data: ${JSON.stringify({ error: openaiError(error) })}\n\n`,
   engineErrorEvent: (engineJson, fallback) =>
     `data: ${errorObjectOf(engineJson) ?? JSON.stringify({ error: openaiError(fallback) })}\n\n`,
+  engineErrorBody: openaiEngineError,
   heartbeat: KEEP_ALIVE_COMMENT,
 };
 
@@ -99,21 +112,29 @@ const responses: Dialect = {
   errorBody: (error) => openai.errorBody(error),
   errorEvent: (error, events) => responsesEvent(openaiError(error), events),
   engineErrorEvent: (engineJson, fallback, events) =>
-    responsesEvent(errorMemberOf(engineJson) ?? openaiError(fallback), events),
+    responsesEvent(errorMembers(engineJson) ?? openaiError(fallback), events),
+  engineErrorBody: openaiEngineError,
   heartbeat: KEEP_ALIVE_COMMENT,
 };
 
 const anthropicEvent = (data: object): string => `event: error\ndata: ${JSON.stringify(data)}\n\n`;
+
+/** Other engines' names for a kind of error are none to Anthropic's SDK. */
+function anthropicEngineError(status: number, members: Readonly<Record<string, unknown>>): object {
+  const type = ANTHROPIC_TYPES.has(members['type']) ? members['type'] : anthropicType(status);
+  return { type: 'error', error: { ...members, type } };
+}
 
 const anthropic: Dialect = {
   name: 'anthropic',
   errorBody: (error) => JSON.stringify(anthropicError(error)),
   errorEvent: (error) => anthropicEvent(anthropicError(error)),
   engineErrorEvent: (engineJson, fallback) => {
-    const member = errorMemberOf(engineJson);
-    if (member === undefined) return anthropicEvent(anthropicError(fallback));
-    return anthropicEvent({ type: 'error', error: { type: anthropicType(fallback.code), ...member } });
+    const members = errorMembers(engineJson);
+    if (members === undefined) return anthropicEvent(anthropicError(fallback));
+    return anthropicEvent(anthropicEngineError(API_ERRORS[fallback.code].status, members));
   },
+  engineErrorBody: (status, members) => JSON.stringify(anthropicEngineError(status, members)),
   // A comment would do for the SDK, but Anthropic's own service sends pings and some readers wait for events.
   heartbeat: 'event: ping\ndata: {"type": "ping"}\n\n',
 };
@@ -124,33 +145,9 @@ export function dialectOf(name: DialectName): Dialect {
   return DIALECTS[name];
 }
 
-/** The engine's JSON on one line with a top-level `error`, or undefined when it cannot be shown as it is. */
+/** The engine's JSON on one line with a top-level `error`, or undefined when it says nothing. */
 function errorObjectOf(json: string): string | undefined {
-  const parsed = parsedObject(json);
-  if (parsed === undefined) return undefined;
-  if (typeof parsed['error'] === 'object' && parsed['error'] !== null) return JSON.stringify(parsed);
-  // SGLang's flat shape: {"object":"error","message":…}; its clients look for `error` in a stream.
-  const member = errorMemberOf(json);
-  return member === undefined ? undefined : JSON.stringify({ error: member });
-}
-
-/** The object with `message` in it, wherever the engine's dialect puts it. */
-function errorMemberOf(json: string): Record<string, unknown> | undefined {
-  const parsed = parsedObject(json);
-  if (parsed === undefined) return undefined;
-  const { error } = parsed;
-  if (typeof error === 'object' && error !== null) return error as Record<string, unknown>;
-  if (typeof error === 'string') return { message: error };
-  return typeof parsed['message'] === 'string' ? parsed : undefined;
-}
-
-function parsedObject(json: string): Record<string, unknown> | undefined {
-  try {
-    const parsed: unknown = JSON.parse(json);
-    return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
-      ? (parsed as Record<string, unknown>)
-      : undefined;
-  } catch {
-    return undefined;
-  }
+  if (isShapedFor('openai', json)) return JSON.stringify(JSON.parse(json));
+  const members = errorMembers(json);
+  return members === undefined ? undefined : JSON.stringify({ error: members });
 }

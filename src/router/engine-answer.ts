@@ -1,4 +1,6 @@
 import { clampRetryAfter, readRetryAfter } from '../domain/request/drain-rate.js';
+import { hasEscapedLetter } from './bytes/escaped-letter.js';
+import { isErrorEvent } from './bytes/event-meaning.js';
 import type { HeaderList } from './front.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
@@ -43,12 +45,14 @@ export interface EngineErrorAnswer {
   readonly body: Buffer;
   /** Seconds, when the engine said something sensible. */
   readonly retryAfterSeconds: number | undefined;
-  /** The engine's content type was JSON and so is the body. */
+  /** The body is JSON, an object or a list. */
   readonly json: boolean;
 }
 
-export function engineErrorAnswer(head: UpstreamHead, body: Buffer, wallMs: number): EngineErrorAnswer {
+export function engineErrorAnswer(head: UpstreamHead, received: Buffer, wallMs: number): EngineErrorAnswer {
   const retryAfter = head.get('retry-after');
+  const isStream = head.contentType !== undefined && EVENT_STREAM.test(head.contentType);
+  const body = isStream ? firstEventData(received) : received;
   return {
     status: head.status,
     body,
@@ -61,18 +65,42 @@ export function engineErrorAnswer(head: UpstreamHead, body: Buffer, wallMs: numb
 /** An error event on a 200 as if it had been an answer with a status. */
 export function errorEventAnswer(data: string): EngineErrorAnswer {
   const status = statusInEvent(data) ?? 500;
-  return { status, body: Buffer.from(data), retryAfterSeconds: undefined, json: true };
+  const body = Buffer.from(data);
+  return { status, body, retryAfterSeconds: undefined, json: isJsonObject(body) };
 }
 
-/** Bytes of a JSON answer that are looked at. */
+/** TGI writes the error of a stream as an event, under a real status. */
+function firstEventData(body: Buffer): Buffer {
+  const line = /^data:(.*)$/m.exec(body.toString('utf8'));
+  return line?.[1] === undefined ? body : Buffer.from(line[1].trim());
+}
+
+/** Bytes of a JSON answer that are looked at when more is to come. */
 const PEEKED_BYTES = 64;
+/** Largest answer that is parsed to see whether it is an error; errors are short. */
+const PARSED_MAX_BYTES = 16 * 1024;
 
 const ERROR_START = /^\s*\{\s*"(?:error"\s*:\s*[{"]|object"\s*:\s*"error")/;
 
-/** True if a body that came with a 200 is an error all the same: `{"error":…}` or the flat form. By its first bytes. */
-export function startsWithError(body: Buffer, from: number, to: number): boolean {
-  const start = body.toString('latin1', from, Math.min(to, from + PEEKED_BYTES));
-  return ERROR_START.test(start);
+/**
+ * True if a body that came with a 200 is an error all the same. The whole of a short one is parsed when the word stands
+ * in it anywhere, of others only the first bytes count.
+ */
+export function isErrorBody(body: Buffer, from: number, to: number, whole: boolean): boolean {
+  if (whole && to - from <= PARSED_MAX_BYTES) {
+    const text = body.toString('latin1', from, to);
+    if (!text.includes('error') && !hasEscapedLetter(body, from, to)) return false;
+    return isErrorJson(body.toString('utf8', from, to));
+  }
+  return ERROR_START.test(body.toString('latin1', from, Math.min(to, from + PEEKED_BYTES)));
+}
+
+function isErrorJson(text: string): boolean {
+  try {
+    return isErrorEvent('', JSON.parse(text));
+  } catch {
+    return false;
+  }
 }
 
 /** The HTTP status an error event names in `code` or `status`, if it does. */

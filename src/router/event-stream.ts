@@ -5,8 +5,11 @@ import { UsageStripper, type StreamOutput } from './bytes/usage-stripper.js';
 import { mergeUsage, type Usage } from './bytes/usage.js';
 import type { EngineRoute } from './routes.js';
 
-/** Bytes of the last data event that are kept, to see at the end whether the answer was whole. */
-const LAST_EVENT_BYTES = 256;
+/**
+ * Bytes of the last data event that are kept, to see at the end whether the answer was whole. Engines put timings and
+ * log probabilities behind what tells it, so this is many times a usual event; memory for it grows with need.
+ */
+const LAST_EVENT_MAX_BYTES = 8 * 1024;
 
 /**
  * An engine's event stream on its way to a client. Whole events leave as they came (without the usage nobody but the
@@ -34,7 +37,7 @@ export class EventStream implements SseVisitor, StreamOutput {
   private tokenSeen = false;
   private errorSeen = false;
   private usageChunkSeen = false;
-  private readonly lastEvent = Buffer.allocUnsafe(LAST_EVENT_BYTES);
+  private lastEvent: Buffer = NOTHING;
   private lastEventBytes = 0;
   /** Where the last data event lies in the chunk at hand, until its end is kept. */
   private lastFrom = 0;
@@ -72,7 +75,8 @@ export class EventStream implements SseVisitor, StreamOutput {
     if (this.route.dialect !== 'openai') return true;
     if (!this.route.usageOption || this.usageChunkSeen) return false;
     const tail = this.lastEvent.toString('latin1', 0, this.lastEventBytes);
-    return !/"finish_reason"\s*:\s*"/.test(tail);
+    if (/"finish_reason"\s*:\s*"/.test(tail)) return false;
+    return !finishes(this.lastEvent.toString('utf8', 0, this.lastEventBytes));
   }
 
   // ---------------------------------------------------------------- what the stripper tells
@@ -114,7 +118,7 @@ export class EventStream implements SseVisitor, StreamOutput {
   private noteError(event: SseEvent): void {
     this.errorSeen = true;
     if (this.totalEvents === 1) this.startsWithError = true;
-    this.error ??= event.buffer.toString('utf8', event.dataFrom, event.dataTo);
+    this.error ??= event.text();
     // Its dialect has no other end after this one.
     if (event.name === 'response.failed') this.done = true;
   }
@@ -132,7 +136,9 @@ export class EventStream implements SseVisitor, StreamOutput {
   }
 
   private copyEnd(buffer: Buffer, from: number, to: number): void {
-    this.lastEventBytes = buffer.copy(this.lastEvent, 0, Math.max(from, to - LAST_EVENT_BYTES), to);
+    const length = Math.min(LAST_EVENT_MAX_BYTES, to - from);
+    if (length > this.lastEvent.length) this.lastEvent = Buffer.allocUnsafe(Math.max(256, length));
+    this.lastEventBytes = buffer.copy(this.lastEvent, 0, to - length, to);
   }
 
   private begin(chunk: Buffer | undefined): void {
@@ -142,6 +148,21 @@ export class EventStream implements SseVisitor, StreamOutput {
     this.tokens = 0;
     this.error = undefined;
     this.lastFrom = this.lastTo = 0;
+  }
+}
+
+const NOTHING: Buffer = Buffer.alloc(0);
+
+/** Whether a chunk says of a choice why it ends, however its keys are spelled. */
+function finishes(data: string): boolean {
+  try {
+    const { choices } = JSON.parse(data) as { choices?: unknown };
+    return (
+      Array.isArray(choices) &&
+      choices.some((choice: { finish_reason?: unknown } | null) => typeof choice?.finish_reason === 'string')
+    );
+  } catch {
+    return false;
   }
 }
 

@@ -1,5 +1,5 @@
 import type { AdmissionRefusal } from '../domain/request/admission.js';
-import { clientShouldNotRetry, type AttemptFailure, type RetryDecision } from '../domain/request/retry.js';
+import type { AttemptFailure, RetryDecision } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
 import type { Clock } from '../shared/clock.js';
 import type { ApiErrorCode } from '../shared/errors.js';
@@ -173,8 +173,6 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
         if (model.info.outlook === 'coming') return this.wait(request, place, now);
         return this.giveUp();
       case 'all_tried':
-        // Who was left when the failure was judged is gone by now, or takes no traffic.
-        this.facts.allTried = tries.engines > 1;
         return this.giveUp();
     }
   }
@@ -242,16 +240,10 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.lastFailure = { error: errorOfFailure(failure), answer };
     // The other one of a hedged pair may still do it.
     if (tries.running.some((other) => other !== attempt && other.active)) return;
-    this.follow(tries, decision, attempt, failure, now);
+    this.follow(tries, decision, attempt, now);
   }
 
-  private follow(
-    tries: Tries,
-    decision: RetryDecision,
-    attempt: Attempt,
-    failure: AttemptFailure,
-    now: number,
-  ): void {
+  private follow(tries: Tries, decision: RetryDecision, attempt: Attempt, now: number): void {
     switch (decision.action) {
       case 'retry_fresh_socket':
         tries.spend(decision);
@@ -264,7 +256,6 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       case 'relay':
       case 'give_up':
         if (decision.because === 'budget_exhausted') this.core.metrics.retryBudgetExhausted += 1;
-        this.facts.allTried = clientShouldNotRetry(decision, failure, tries.engines);
         return this.giveUp();
     }
   }
@@ -481,7 +472,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   private failureExtras(retryAfterSeconds?: number) {
     const sends = this.tries?.sends ?? 0;
     const headers = this.head.explain && sends > 0 ? attemptsHeader(sends) : [];
-    return { retryAfterSeconds, noRetry: this.facts.allTried === true, headers };
+    return { retryAfterSeconds, noRetry: this.tries?.inVain === true, headers };
   }
 
   private enter(phase: Phase, now: number): void {
@@ -501,6 +492,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.budget?.end();
     if (outcome !== 'ok' && outcome !== 'engine_error') this.trace.error = outcome;
     this.facts.attempts = this.tries?.sends;
+    this.facts.allTried = outcome !== 'ok' && this.tries?.inVain === true;
     concludeExchange(this.core, this.facts, outcome, now);
     this.core.exchanges.delete(this);
   }

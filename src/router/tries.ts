@@ -4,6 +4,7 @@ import { hashPrompt, type PromptChain } from '../domain/balancing/prompt-chain.j
 import { firstTokenDeadlineMs } from '../domain/request/deadlines.js';
 import { decideHedge } from '../domain/request/hedge.js';
 import {
+  clientShouldNotRetry,
   decideRetry,
   mayHaveStarted,
   costsBudget,
@@ -59,6 +60,8 @@ export class Tries {
   readonly running: Attempt[] = [];
   /** Requests sent to engines, fresh-socket retries included. */
   sends = 0;
+  /** The client's own retries would only repeat what failed, see `clientShouldNotRetry`. */
+  inVain = false;
   private attempts = 0;
   private readonly tried: string[] = [];
   private freshSocketTried = false;
@@ -82,11 +85,6 @@ export class Tries {
     return this.attempts > 0;
   }
 
-  /** How many engines were asked. */
-  get engines(): number {
-    return this.attempts;
-  }
-
   choose(nowMs: number): Choice<EndpointState> {
     const { model, profile, head, promptTokens, outputTokens } = this.request;
     const chain = this.promptChain();
@@ -94,6 +92,8 @@ export class Tries {
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);
     this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
+    // Who was left when the failure was judged may be gone by now.
+    if (choice.endpoint === undefined && choice.because === 'all_tried') this.inVain = this.attempts > 1;
     this.trace.chose(choice, nowMs - this.request.arrivedMs);
     return choice;
   }
@@ -170,6 +170,7 @@ export class Tries {
     attempt.record.endedMs = nowMs - this.request.arrivedMs;
     this.exclude(attempt.endpoint);
     const decision = decideRetry(failure, this.retryState(committed));
+    this.inVain = clientShouldNotRetry(decision, failure, this.attempts);
     attempt.record.next = decision.action;
     if ('because' in decision) attempt.record.nextBecause = decision.because;
     blame(attempt, decision.blame, failure, nowMs);

@@ -56,7 +56,7 @@ export const API_ERRORS = {
   bad_request: {
     status: 400,
     type: 'invalid_request_error',
-    when: 'The request itself is malformed: two Host headers, an absolute target, a body on GET.',
+    when: 'The request itself is malformed: no Host header or two, a body on GET, chunks that are none, a form that cannot be read.',
   },
   invalid_api_key: {
     status: 401,

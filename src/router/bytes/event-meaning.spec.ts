@@ -64,7 +64,9 @@ describe('isUsageChunk', () => {
     [{ choices: [{}], usage: { prompt_tokens: 1 } }, false],
     [{ choices: [], usage: null }, false],
     [{ choices: [] }, false],
-    [{ usage: { output_tokens: 1 } }, false],
+    [{ usage: { prompt_tokens: 1 } }, true],
+    [{ choices: null, usage: { prompt_tokens: 1 } }, true],
+    [{ type: 'message_delta', usage: { output_tokens: 1 } }, false],
   ])('%j', (json, expected) => {
     expect(isUsageChunk(json)).toBe(expected);
   });

@@ -15,7 +15,9 @@ export function isErrorEvent(name: string, json: unknown): boolean {
 export function isUsageChunk(json: unknown): boolean {
   if (!isObject(json) || !isObject(json['usage'])) return false;
   const choices = json['choices'];
-  return Array.isArray(choices) && choices.length === 0;
+  if (Array.isArray(choices)) return choices.length === 0;
+  // Some engines leave the empty list out. Events of the other dialects never have one, but a type.
+  return (choices === undefined || choices === null) && typeof json['type'] !== 'string';
 }
 
 /**

@@ -83,7 +83,7 @@ export function applyEdits(body: Buffer, edits: readonly ByteEdit[]): SplicedBod
 }
 
 /**
- * The bytes to cut so that the outermost object of `json` loses every member called `key` (written plainly), each with
+ * The bytes to cut so that the outermost object of `json` loses every member called `key`, however it is spelled, each with
  * one of the commas next to it. Empty if there is none, or if `json` is no object or broken.
  */
 export function memberCuts(json: Buffer, key: string): ByteRange[] {
@@ -115,7 +115,13 @@ export function memberCuts(json: Buffer, key: string): ByteRange[] {
 }
 
 function isKey(json: Buffer, from: number, to: number, key: string): boolean {
-  return to - from === key.length + 2 && json.toString('latin1', from + 1, to - 1) === key;
+  const text = json.toString('latin1', from, to);
+  if (!text.includes('\\')) return to - from === key.length + 2 && text.slice(1, -1) === key;
+  try {
+    return JSON.parse(text) === key;
+  } catch {
+    return false;
+  }
 }
 
 function withoutOverlaps(cuts: ByteRange[]): ByteRange[] {

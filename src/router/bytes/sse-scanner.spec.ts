@@ -129,9 +129,13 @@ describe('SseScanner', () => {
       'event: error\ndata: {"type":"x"}',
       'event: message_start\ndata: {"type":"message_start","message":{"usage":{"input_tokens":3}}}',
       'data: not json "usage":{ "error"',
+      'data: {"choices":[],"us\\u0061ge"\t:\t{"prompt_tokens":1}}',
+      'data: {"\\u0065rror" : {"message":"full"}}',
+      'data: {"choices":[{"delta":{"content":"\\u0061"}}]}',
       '',
     ].join('\n\n'), notes); // prettier-ignore
-    expect(notes.events).toEqual(['', 'token', 'usage token', 'usage chunk', 'error', 'error', 'usage', '']);
+    expect(notes.events).toEqual(['', 'token', 'usage token', 'usage chunk', 'error', 'error', 'usage', '',
+      'usage chunk', 'error', 'token']); // prettier-ignore
   });
 
   it('is good for another stream after reset', () => {

@@ -1,3 +1,4 @@
+import { hasEscapedLetter } from './escaped-letter.js';
 import { carriesToken, isErrorEvent, isUsageChunk } from './event-meaning.js';
 import { usageOf, type Usage } from './usage.js';
 
@@ -47,8 +48,10 @@ export interface SseEvent {
   /** Where the only data line's value lies, in `buffer`; from === to if there is no data line or several. */
   readonly dataFrom: number;
   readonly dataTo: number;
-  /** A member called `usage` is in the data, whatever its value. By bytes. */
+  /** A member called `usage` may be in the data, whatever its value. By bytes. */
   readonly mentionsUsage: boolean;
+  /** The data as text, of several lines too. */
+  text(): string;
   /** The data as JSON, undefined if it is none. */
   json(): unknown;
   isError(): boolean;
@@ -109,6 +112,8 @@ export class SseScanner implements SseEvent {
   #usageKey = false;
   #usageObject = false;
   #errorWord = false;
+  /** Letters are written as escapes, so that searches by bytes find nothing. */
+  #escaped = false;
   #parsed = false;
   #json: unknown;
 
@@ -194,7 +199,12 @@ export class SseScanner implements SseEvent {
 
   get mentionsUsage(): boolean {
     this.#searchKeys();
-    return this.#usageKey;
+    return this.#usageKey || this.#escaped;
+  }
+
+  text(): string {
+    if (this.#dataLines !== 1) return this.#joinedData();
+    return this.buffer.toString('utf8', this.dataFrom, this.dataTo);
   }
 
   json(): unknown {
@@ -203,9 +213,7 @@ export class SseScanner implements SseEvent {
     this.#json = undefined;
     if (this.kind !== 'data' || this.oversized) return undefined;
     try {
-      this.#json = JSON.parse(
-        this.#dataLines === 1 ? this.buffer.toString('utf8', this.dataFrom, this.dataTo) : this.#joinedData(),
-      );
+      this.#json = JSON.parse(this.text());
     } catch {
       // Not JSON: the client's to judge.
     }
@@ -216,18 +224,20 @@ export class SseScanner implements SseEvent {
     if (this.kind !== 'data') return false;
     this.#searchKeys();
     // The word stands in every form of failure, as a key or a value; response.failed may be only the event's name.
-    if (!this.#errorWord && !this.#nameIs('error') && !this.#nameIs('response.failed')) return false;
+    const mayBe =
+      this.#errorWord || this.#escaped || this.#nameIs('error') || this.#nameIs('response.failed');
+    if (!mayBe) return false;
     return isErrorEvent(this.name, this.json());
   }
 
   usage(): Usage | undefined {
     this.#searchKeys();
-    return this.#usageObject ? usageOf(this.json()) : undefined;
+    return this.#usageObject || this.#escaped ? usageOf(this.json()) : undefined;
   }
 
   isUsageChunk(): boolean {
     this.#searchKeys();
-    return this.#usageObject && isUsageChunk(this.json());
+    return (this.#usageObject || this.#escaped) && isUsageChunk(this.json());
   }
 
   carriesToken(): boolean {
@@ -295,7 +305,7 @@ export class SseScanner implements SseEvent {
   /** Finds kind, name and data of the event at hand. */
   #classify(): void {
     this.#keysSearched = this.#parsed = false;
-    this.#usageKey = this.#usageObject = this.#errorWord = false;
+    this.#usageKey = this.#usageObject = this.#errorWord = this.#escaped = false;
     this.#nameFrom = this.#nameTo = this.#dataLines = 0;
     this.dataFrom = this.dataTo = 0;
     this.kind = 'comment';
@@ -385,6 +395,7 @@ export class SseScanner implements SseEvent {
     if (this.kind !== 'data' || this.oversized) return;
     const { buffer, to } = this;
     const from = this.#dataLines === 1 ? this.dataFrom : this.from;
+    this.#escaped = hasEscapedLetter(buffer, from, to);
     for (let last = from + 6; last < to;) {
       const byte = buffer[last] as number;
       if (byte === QUOTE && buffer[last - 6] === QUOTE) {

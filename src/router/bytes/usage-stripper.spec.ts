@@ -49,6 +49,18 @@ describe('UsageStripper', () => {
     expect(out.join('')).toBe('data: {"choices":[{"delta":{}}]}\n\ndata: {"choices":[{"delta":{}}]}\n\n');
   });
 
+  /** A search for the plain bytes let these pass to clients that asked for no usage. */
+  it('takes it out however its key is spelled', () => {
+    const { out, seen } = strip([
+      'data: {"choices":[],"us\\u0061ge":{"prompt_tokens":1}}\n\n',
+      'data: {"choices" : [ ] , "\\u0075\\u0073\\u0061\\u0067\\u0065"\t: {"prompt_tokens":1}}\n\n',
+      'data: {"id":"x","usage":{"prompt_tokens":1}}\n\n',
+      'data: {"choices":[{"delta":{"content":"\\u0061"}}],"usag\\u0065" : null}\n\n',
+    ]);
+    expect(out.join('')).toBe('data: {"choices":[{"delta":{"content":"\\u0061"}}]}\n\n');
+    expect(seen).toEqual(['usage', 'usage', 'usage', 'data']);
+  });
+
   it('leaves what only looks like it', () => {
     const text =
       'data: {"choices":[]}\n\ndata: {"choices":[],"usage":7}x\n\ndata: {"choices":[{"delta":{"content":"\\"usage\\":{}"}}]}\n\n';

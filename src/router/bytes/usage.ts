@@ -1,3 +1,5 @@
+import { hasEscapedLetter } from './escaped-letter.js';
+
 /**
  * Token counts as an engine reported them. What was not reported stays undefined: missing is not zero.
  * The dialects' differences are gone here: `promptTokens` always includes the cached ones.
@@ -97,12 +99,18 @@ export class UsageTail {
   /** Usage of the answer that passed, undefined if there is none or it is not in the kept end. */
   read(): Usage | undefined {
     // Parsing an answer that has no such word anywhere would be for nothing.
-    if (this.#tail.lastIndexOf('"usage"', this.#length, 'latin1') < 0) return undefined;
+    if (this.#tail.lastIndexOf('"usage"', this.#length, 'latin1') < 0) return this.#readEscaped();
     const text = this.#tail.toString('utf8', 0, this.#length);
     if (!this.#whole) return lastUsageIn(text);
     // With one such word there is nothing to tell apart, and only its own object need be parsed.
     const once = text.startsWith('{') && text.indexOf('"usage"') === text.lastIndexOf('"usage"');
     return once ? lastUsageIn(text) : usageOf(parsed(text));
+  }
+
+  /** The word may stand there in escapes. */
+  #readEscaped(): Usage | undefined {
+    if (!this.#whole || !hasEscapedLetter(this.#tail, 0, this.#length)) return undefined;
+    return usageOf(parsed(this.#tail.toString('utf8', 0, this.#length)));
   }
 
   #dropOldest(bytes: number): void {
