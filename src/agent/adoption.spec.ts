@@ -27,7 +27,11 @@ const facts = (pid: number, change: Partial<ProcessFacts> = {}): ProcessFacts =>
 });
 
 function tableOf(
-  processes: readonly { readonly facts: ProcessFacts; readonly env?: Record<string, string> }[],
+  processes: readonly {
+    readonly facts: ProcessFacts;
+    readonly env?: Record<string, string>;
+    readonly output?: string;
+  }[],
   bootId = 'boot-1',
 ): ProcessTable {
   const find = (pid: number) => processes.find((entry) => entry.facts.pid === pid);
@@ -39,12 +43,15 @@ function tableOf(
       const env = find(pid)?.env;
       return env === undefined ? undefined : new Map(Object.entries(env));
     },
+    output: (pid) => find(pid)?.output,
     name: () => undefined,
     bootId: () => bootId,
   };
 }
 
 describe('planAdoption', () => {
+  const me = { agent: 'me', shardsDir: '/state/shards' };
+  const log = '/state/shards/r1-0/current.log';
   const marked = markerVariables('me', spec);
   const stored = (change: Partial<StoredShard> = {}): StoredShard => ({
     spec,
@@ -54,7 +61,7 @@ describe('planAdoption', () => {
   });
 
   it('adopts a process whose pid, start, boot and marker agree', () => {
-    const plan = planAdoption('me', [stored()], tableOf([{ facts: facts(500), env: marked }]), false);
+    const plan = planAdoption(me, [stored()], tableOf([{ facts: facts(500), env: marked }]), false);
     expect(plan).toMatchObject({ adopt: [{ identity: { pid: 500 } }], ended: [], orphans: [] });
   });
 
@@ -65,7 +72,7 @@ describe('planAdoption', () => {
     ['another boot', facts(500), {}, 'boot-2'],
     ['only a zombie', facts(500, { zombie: true }), marked, 'boot-1'],
   ])('leaves a process alone that has %s', (_what, process, env, bootId) => {
-    const plan = planAdoption('me', [stored()], tableOf([{ facts: process, env }], bootId), false);
+    const plan = planAdoption(me, [stored()], tableOf([{ facts: process, env }], bootId), false);
     expect(plan.adopt).toEqual([]);
     expect(plan.orphans).toEqual([]);
     expect(plan.ended).toHaveLength(1);
@@ -73,17 +80,38 @@ describe('planAdoption', () => {
 
   it('finds a start that was never recorded by its marker', () => {
     const { process: _process, ...before } = stored();
-    const plan = planAdoption('me', [before], tableOf([{ facts: facts(600), env: marked }]), false);
+    const plan = planAdoption(me, [before], tableOf([{ facts: facts(600), env: marked }]), false);
     expect(plan.adopt).toMatchObject([{ identity: { pid: 600, startTicks: 100 } }]);
   });
 
   it('stops what is left of an engine whose leader is gone', () => {
     const rest = facts(501, { groupId: 500, parentPid: 1 });
-    const plan = planAdoption('me', [stored()], tableOf([{ facts: rest, env: marked }]), false);
+    const plan = planAdoption(me, [stored()], tableOf([{ facts: rest, env: marked }]), false);
     expect(plan).toMatchObject({
       adopt: [],
       ended: [{ unseen: true }],
-      orphans: [{ mark: 'r1-0@1', pids: [501] }],
+      orphans: [{ engine: { mark: 'r1-0@1' }, pids: [501] }],
+    });
+  });
+
+  // vLLM's EngineCore and workers write their titles over their environment, and outlive an API server that is killed:
+  // what held the GPUs was nobody's any more.
+  it('knows processes that wiped their marker by the log they write to', () => {
+    const wiped = (pid: number, output: string) => ({ facts: facts(pid, { groupId: 500 }), env: {}, output });
+    const workers = [
+      wiped(501, log),
+      wiped(502, '/state/shards/r1-0/previous.log'),
+      wiped(503, '/state/shards/r1-0/work/own.log'),
+      wiped(504, '/var/log/other/current.log'),
+    ];
+    expect(planAdoption(me, [stored()], tableOf(workers), false)).toMatchObject({
+      ended: [{ unseen: true }],
+      orphans: [{ engine: { directory: '/state/shards/r1-0' }, pids: [501, 502] }],
+    });
+    const leader = { facts: facts(500), env: {}, output: log };
+    expect(planAdoption(me, [stored()], tableOf([leader, ...workers]), false)).toMatchObject({
+      adopt: [{ identity: { pid: 500 } }],
+      orphans: [],
     });
   });
 
@@ -92,11 +120,11 @@ describe('planAdoption', () => {
       { facts: facts(500), env: marked },
       { facts: facts(501, { groupId: 500 }), env: marked },
     ]);
-    expect(planAdoption('me', [], table, true)).toMatchObject({
+    expect(planAdoption(me, [], table, true)).toMatchObject({
       adopt: [{ stored: { spec, ready: false }, identity: { pid: 500 } }],
       orphans: [],
     });
-    expect(planAdoption('me', [], table, false)).toMatchObject({
+    expect(planAdoption(me, [], table, false)).toMatchObject({
       adopt: [],
       orphans: [{ pids: [500, 501] }],
     });

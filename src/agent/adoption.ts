@@ -1,8 +1,16 @@
 /**
  * What is left of an earlier agent's engines? Decided from what was written down and what runs now; nothing is touched here.
- * A process is ours only if pid, start time and boot agree with the record and it carries our marker.
+ * A process is ours only if pid, start time and boot agree with the record and it carries our marker or writes to our log.
  */
-import { readMarker, shardMark } from './marker.js';
+import {
+  belongsTo,
+  ownershipOf,
+  tracesOf,
+  type EngineOwner,
+  type EngineTraces,
+  type Ownership,
+} from './ownership.js';
+import { optional } from './optional.js';
 import type { ProcessFacts, ProcessTable } from './process-table.js';
 import type { StoredEnd, StoredShard } from './state-file.js';
 import type { ProcessIdentity } from './supervisor.js';
@@ -23,24 +31,24 @@ export interface Ended {
 }
 
 export interface Orphan {
-  readonly mark: string;
+  readonly engine: EngineTraces;
   readonly leader: ProcessIdentity;
   readonly pids: readonly number[];
 }
 
-interface Marked {
+interface Owned {
   readonly facts: ProcessFacts;
-  readonly mark: string;
+  readonly ownership: Ownership;
 }
 
 /** `rebuild` = the record was lost: what carries a whole marker is taken over instead of being stopped. */
 export function planAdoption(
-  agent: string,
+  owner: EngineOwner,
   shards: readonly StoredShard[],
   processes: ProcessTable,
   rebuild: boolean,
 ): AdoptionPlan {
-  const marked = findMarked(agent, processes);
+  const owned = findOwned(owner, processes);
   const bootId = processes.bootId();
   const adopt: { stored: StoredShard; identity: ProcessIdentity }[] = [];
   const ended: Ended[] = [];
@@ -49,37 +57,35 @@ export function planAdoption(
       ended.push({ stored, end: stored.end, unseen: false });
       continue;
     }
-    const leader = findLeader(stored, marked, bootId);
+    const leader = findLeader(owner, stored, owned, bootId);
     if (leader !== undefined) adopt.push({ stored, identity: identityOf(leader, bootId) });
     else ended.push(gone(stored, bootId, processes.canIdentify));
   }
-  const taken = new Set(adopt.map(({ stored }) => shardMark(stored.spec)));
-  if (rebuild) {
-    for (const found of rebuilt(agent, marked, processes, bootId)) {
-      adopt.push(found);
-      taken.add(shardMark(found.stored.spec));
-    }
-  }
-  return { adopt, ended, orphans: orphansOf(marked, taken, bootId) };
+  if (rebuild) adopt.push(...rebuilt(owned, bootId));
+  const taken = adopt.map(({ stored }) => tracesOf(owner, stored.spec));
+  const untaken = owned.filter(({ ownership }) => !taken.some((engine) => belongsTo(ownership, engine)));
+  return { adopt, ended, orphans: orphansOf(untaken, bootId) };
 }
 
-function findMarked(agent: string, processes: ProcessTable): Marked[] {
+function findOwned(owner: EngineOwner, processes: ProcessTable): Owned[] {
   return processes
     .list()
     .filter((facts) => !facts.zombie && facts.pid !== process.pid)
     .flatMap((facts) => {
-      const marker = readMarker(agent, processes.environment(facts.pid));
-      return marker === undefined ? [] : [{ facts, mark: marker.mark }];
+      const ownership = ownershipOf(owner, processes, facts.pid);
+      return ownership === undefined ? [] : [{ facts, ownership }];
     });
 }
 
 /** The leader of a stored start; one that was being started when the agent died is known by its marker alone. */
 function findLeader(
+  owner: EngineOwner,
   stored: StoredShard,
-  marked: readonly Marked[],
+  owned: readonly Owned[],
   bootId: string | undefined,
 ): ProcessFacts | undefined {
-  const own = marked.filter(({ mark }) => mark === shardMark(stored.spec)).map(({ facts }) => facts);
+  const engine = tracesOf(owner, stored.spec);
+  const own = owned.filter(({ ownership }) => belongsTo(ownership, engine)).map(({ facts }) => facts);
   const { process } = stored;
   if (process === undefined) return own.find((facts) => facts.pid === facts.groupId);
   if (process.bootId !== bootId) return undefined;
@@ -99,32 +105,29 @@ function gone(stored: StoredShard, bootId: string | undefined, canIdentify: bool
 }
 
 function* rebuilt(
-  agent: string,
-  marked: readonly Marked[],
-  processes: ProcessTable,
+  owned: readonly Owned[],
   bootId: string | undefined,
 ): Generator<{ stored: StoredShard; identity: ProcessIdentity }> {
-  for (const { facts } of marked) {
-    if (facts.pid !== facts.groupId) continue;
-    const spec = readMarker(agent, processes.environment(facts.pid))?.spec;
-    if (spec === undefined) continue;
+  for (const { facts, ownership } of owned) {
+    if (facts.pid !== facts.groupId || ownership.spec === undefined) continue;
+    const { spec } = ownership;
     const identity = identityOf(facts, bootId);
     // Nobody knows whether it was Ready: it has to prove it again.
     yield { stored: { spec, process: identity, ready: false }, identity };
   }
 }
 
-function orphansOf(
-  marked: readonly Marked[],
-  taken: ReadonlySet<string>,
-  bootId: string | undefined,
-): Orphan[] {
-  const untaken = marked.filter(({ mark }) => !taken.has(mark));
-  return [...new Set(untaken.map(({ mark }) => mark))].flatMap((mark) => {
-    const all = untaken.filter((entry) => entry.mark === mark).map(({ facts }) => facts);
+function orphansOf(untaken: readonly Owned[], bootId: string | undefined): Orphan[] {
+  const nameOf = ({ ownership }: Owned) => ownership.mark ?? ownership.directory;
+  return [...new Set(untaken.map(nameOf))].flatMap((name) => {
+    const members = untaken.filter((entry) => nameOf(entry) === name);
+    const all = members.map(({ facts }) => facts);
     const leader = all.find((facts) => facts.pid === facts.groupId) ?? all[0];
-    if (leader === undefined) return [];
-    return [{ mark, leader: identityOf(leader, bootId), pids: all.map(({ pid }) => pid) }];
+    const [first] = members;
+    if (leader === undefined || first === undefined) return [];
+    const { mark, directory } = first.ownership;
+    const engine = { ...optional('mark', mark), ...optional('directory', directory) };
+    return [{ engine, leader: identityOf(leader, bootId), pids: all.map(({ pid }) => pid) }];
   });
 }
 

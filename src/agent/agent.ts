@@ -1,6 +1,6 @@
 /** The agent of one node, put together. */
-import { mkdirSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { mkdirSync, realpathSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Hello, LogRequest } from '../agent-protocol/messages.js';
 import { OUR_VERSIONS } from '../agent-protocol/version.js';
 import type { AgentConfig } from '../config/agent-config.js';
@@ -15,12 +15,15 @@ import { GpuMonitor } from './gpu/monitor.js';
 import type { AgentTimings } from './limits.js';
 import { AgentLink } from './link.js';
 import { LogRequests } from './log-requests.js';
+import { LogWarden } from './log-warden.js';
 import { agentMark } from './marker.js';
 import { identifyNode, type NodeIdentity } from './node-facts.js';
+import type { EngineOwner } from './ownership.js';
 import { systemProcessTable, type ProcessTable } from './process-table.js';
 import { ReadinessProbe } from './readiness.js';
 import { ReportBuilder } from './report-builder.js';
-import { shardDirectory, type RunnerDeps } from './shard-runner.js';
+import { shardDirectory } from './shard-directory.js';
+import type { RunnerDeps } from './shard-runner.js';
 import { ShardSet } from './shard-set.js';
 import { StateFile } from './state-file.js';
 import { StateLock } from './state-lock.js';
@@ -47,6 +50,7 @@ export class Agent {
   private readonly http: EngineHttp;
   private readonly gpus: GpuMonitor;
   private readonly shards: ShardSet;
+  private readonly warden: LogWarden;
   private readonly logs: LogRequests;
   private readonly reports: ReportBuilder;
   private readonly link: AgentLink;
@@ -56,8 +60,9 @@ export class Agent {
   constructor(private readonly deps: AgentDeps) {
     const { config, logger, clock, timings } = deps;
     this.node = identifyNode(config);
-    this.stateDir = resolve(config.stateDir);
-    mkdirSync(this.stateDir, { recursive: true, mode: 0o700 });
+    mkdirSync(config.stateDir, { recursive: true, mode: 0o700 });
+    // The kernel tells paths without links, and by their logs engines are known.
+    this.stateDir = realpathSync(config.stateDir);
     this.lock = StateLock.take(this.stateDir, this.processes);
     const stateFile = new StateFile(this.stateDir);
     const loaded = stateFile.load(clock.wallMs());
@@ -73,10 +78,19 @@ export class Agent {
       onChange: () => this.shards.save(),
     });
     const engines = new EngineCatalog(config, process.env);
+    this.warden = new LogWarden({
+      stateDir: this.stateDir,
+      agent: agentMark(this.stateDir),
+      processes: this.processes,
+      clock,
+      timings,
+      logger: logger.child({ component: 'logs' }),
+      wanted: () => this.shards.anyLive,
+    });
     const runner = this.runnerDeps(engines);
     this.shards = new ShardSet({
       logger: logger.child({ component: 'shards' }),
-      agent: agentMark(this.stateDir),
+      owner: this.owner,
       processes: this.processes,
       stateFile,
       loaded,
@@ -107,6 +121,7 @@ export class Agent {
     if (!this.processes.canIdentify)
       logger.warn({}, 'no /proc on this system: engines of an earlier agent are not taken over');
     await this.shards.recover();
+    this.warden.start();
     this.gpus.start();
     // A first report without GPUs would be an incomplete one; but a stuck driver or file server must not keep the node away.
     await within(clock, timings.firstReportMs, Promise.all([this.gpus.fresh(), this.reports.refresh()]));
@@ -119,6 +134,7 @@ export class Agent {
 
   killEngines(): void {
     this.shards.killAll();
+    this.warden.close(false);
   }
 
   /** Ends the agent; engines serve on, unless the configuration says otherwise. Harmless when repeated. */
@@ -129,12 +145,17 @@ export class Agent {
 
   private async end(): Promise<void> {
     if (this.deps.config.onExit === 'stop') await this.shards.stopAll();
+    this.warden.close(this.shards.anyLive);
     await this.shards.leaveAll();
     this.logs.closeAll();
     await this.link.close();
     await this.gpus.close();
     await this.http.close();
     this.lock.release();
+  }
+
+  private get owner(): EngineOwner {
+    return { agent: agentMark(this.stateDir), shardsDir: this.shardsDir };
   }
 
   private get shardsDir(): string {
@@ -153,7 +174,7 @@ export class Agent {
       engines,
       logger: logger.child({ component: 'shard' }),
       probe: new ReadinessProbe(http, timings),
-      supervisor: new Supervisor({ agent: agentMark(this.stateDir), processes, clock, timings }),
+      supervisor: new Supervisor({ owner: this.owner, processes, clock, timings }),
       checks: {
         clock,
         timings,
@@ -162,6 +183,7 @@ export class Agent {
         holders: (except) => this.shards.holders(except),
         loaderOf: (source, except) => this.shards.loaderOf(source, except),
       },
+      warden: this.warden,
       launch: {
         modelRoots: config.modelRoots,
         bindHost: this.node.bindHost,

@@ -6,6 +6,10 @@ export interface AgentTimings {
   readonly processPollMs: number;
   /** How often a run's log file is read. */
   readonly logPollMs: number;
+  /** A log file is cut when it grows beyond this, bytes; its end stays once as `.old`. Twice this while no agent reads it. */
+  readonly logFileMaxBytes: number;
+  /** How often it is seen to that a log warden runs while engines do. */
+  readonly wardenCheckMs: number;
   /** After KILL the kernel may still need this long to tear a process down (pinned GPU memory); then it is reported as surviving. */
   readonly killSettleMs: number;
   /** How often the group is looked at while it ends. */
@@ -57,6 +61,8 @@ export interface AgentTimings {
 export const DEFAULT_TIMINGS: AgentTimings = {
   processPollMs: 250,
   logPollMs: 250,
+  logFileMaxBytes: 16 * 1024 * 1024,
+  wardenCheckMs: 30_000,
   killSettleMs: 5_000,
   groupPollMs: 50,
   probeMinMs: 100,
@@ -83,8 +89,6 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   nodeFactsIntervalMs: 30_000,
 };
 
-/** A log file is cut when it grows beyond this; the previous content stays once as `.old`. */
-export const LOG_FILE_MAX_BYTES = 16 * 1024 * 1024;
 /** Cleaned lines of a run kept in memory. */
 export const LOG_RING_LINES = 2_000;
 /** Longest line kept; the rest of it is cut and marked. */
@@ -97,6 +101,8 @@ export const LOG_CHUNK_MAX_BYTES = 64 * 1024;
 export const LOG_REQUESTS_MAX = 32;
 /** Shards whose end is remembered until the server has cleared them. */
 export const EXITED_SHARDS_MAX = 64;
+/** Directories of shards that are gone, kept for their logs; the longest untouched go first. */
+export const SHARD_DIRECTORIES_MAX = 64;
 /** Longest answer of an engine that a probe reads. */
 export const PROBE_BODY_MAX_BYTES = 1024 * 1024;
 /** Free disk below which starts are refused and the node says so. */

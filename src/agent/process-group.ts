@@ -1,9 +1,10 @@
 /**
  * An engine is never one process: wrappers start launchers, launchers start workers, and any of them may ignore TERM
- * or leave the group. So an engine is the group of its leader plus everything that carries its marker.
+ * or leave the group. So an engine is the group of its leader, everything that carries its marker or writes to its log,
+ * and everything that was once seen to be of it.
  */
 import type { Clock } from '../shared/clock.js';
-import { readMarker } from './marker.js';
+import { belongsTo, ownershipOf, type EngineOwner, type EngineTraces } from './ownership.js';
 import { signalProcess, type ProcessFacts, type ProcessTable } from './process-table.js';
 import { pause } from './wait.js';
 
@@ -11,9 +12,8 @@ export interface GroupIdentity {
   /** Pid of the leader; also the group's and the session's id. */
   readonly leaderPid: number;
   readonly leaderStartTicks: number;
-  /** Mark of the agent and of the shard's start, see marker.ts. */
-  readonly agent: string;
-  readonly mark: string;
+  readonly owner: EngineOwner;
+  readonly engine: EngineTraces;
 }
 
 export interface GroupEnd {
@@ -92,7 +92,7 @@ export class ProcessGroup {
 
   private stillThere(before: ProcessFacts): boolean {
     const facts = this.deps.processes.read(before.pid);
-    return facts !== undefined && !facts.zombie && facts.startTicks === before.startTicks;
+    return facts !== undefined && !facts.zombie && isSame(before, facts);
   }
 
   private signalAll(signal: NodeJS.Signals): void {
@@ -110,15 +110,17 @@ export class ProcessGroup {
   }
 
   private scan(): ProcessFacts[] {
-    const { leaderPid, leaderStartTicks, agent, mark } = this.identity;
-    const all = this.deps.processes.list();
+    const { leaderPid, leaderStartTicks, owner, engine } = this.identity;
+    const { processes } = this.deps;
+    const all = processes.list();
     const leader = all.find((facts) => facts.pid === leaderPid);
     // While the leader's entry exists, even as a zombie, its group id cannot belong to anybody else.
     const groupIsOurs = leader?.startTicks === leaderStartTicks;
     return all.filter((facts) => {
       if (facts.zombie) return false;
       if (facts.groupId === leaderPid && groupIsOurs) return true;
-      return readMarker(agent, this.deps.processes.environment(facts.pid))?.mark === mark;
+      if (this.known.some((before) => isSame(before, facts))) return true;
+      return belongsTo(ownershipOf(owner, processes, facts.pid), engine);
     });
   }
 
@@ -137,4 +139,9 @@ export class ProcessGroup {
       },
     ];
   }
+}
+
+/** A pid is used again; a pid with its start time is not. */
+function isSame(one: ProcessFacts, other: ProcessFacts): boolean {
+  return one.pid === other.pid && one.startTicks === other.startTicks;
 }

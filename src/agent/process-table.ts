@@ -2,7 +2,7 @@
  * What the kernel knows about processes, read from /proc. A pid alone identifies nothing, since pids are reused;
  * pid and start time within one boot do, and the marker in the environment says whose it is.
  */
-import { readFileSync, readdirSync } from 'node:fs';
+import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { errorCode } from './errno.js';
 
 export interface ProcessFacts {
@@ -25,6 +25,8 @@ export interface ProcessTable {
   list(): ProcessFacts[];
   /** The environment a process was started with; undefined when it is gone or not ours to read. */
   environment(pid: number): ReadonlyMap<string, string> | undefined;
+  /** The file its standard output or standard error goes to; undefined for a pipe, a terminal, or a process not ours to look at. */
+  output(pid: number): string | undefined;
   /** Program name as the kernel shows it. */
   name(pid: number): string | undefined;
   /** Changes with each boot; undefined when unknown. */
@@ -83,6 +85,16 @@ class LinuxProcessTable implements ProcessTable {
     return text === undefined ? undefined : parseEnvironment(text);
   }
 
+  output(pid: number): string | undefined {
+    // Engines close one of them or send it elsewhere more often than both.
+    for (const fd of [1, 2]) {
+      const path = linkTarget(`/proc/${pid}/fd/${fd}`);
+      if (path?.startsWith('/') === true && !path.startsWith('/dev/'))
+        return path.replace(/ \(deleted\)$/, '');
+    }
+    return undefined;
+  }
+
   name(pid: number): string | undefined {
     return readText(`/proc/${pid}/comm`)?.trim();
   }
@@ -104,6 +116,9 @@ class BasicProcessTable implements ProcessTable {
     return [];
   }
   environment(): undefined {
+    return undefined;
+  }
+  output(): undefined {
     return undefined;
   }
   name(): undefined {
@@ -129,6 +144,14 @@ export function signalProcess(pid: number, signal: NodeJS.Signals | 0): boolean 
     // EPERM: it lives, but belongs to somebody else now.
     if (errorCode(error) === 'ESRCH' || errorCode(error) === 'EPERM') return false;
     throw error;
+  }
+}
+
+function linkTarget(path: string): string | undefined {
+  try {
+    return readlinkSync(path);
+  } catch {
+    return undefined;
   }
 }
 

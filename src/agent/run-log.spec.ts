@@ -30,11 +30,10 @@ describe('the log of a run', () => {
     rmSync(directory, { recursive: true, force: true });
   });
 
-  function runLog(fileMaxBytes = 1_000_000): RunLog {
+  function runLog(logFileMaxBytes = 1_000_000): RunLog {
     const log = new RunLog(join(directory, 'shard'), redactor(['verysecret']), {
       clock: systemClock,
-      timings: { logPollMs: 5 },
-      fileMaxBytes,
+      timings: { logPollMs: 5, logFileMaxBytes },
     });
     logs.push(log);
     return log;

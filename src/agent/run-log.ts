@@ -1,12 +1,14 @@
 /**
  * The output of one shard: a file the engine appends to by itself, read by the agent. The engine therefore never waits
- * for a reader and loses nothing when the agent restarts. Only the current and the previous run are kept.
+ * for a reader and loses nothing when the agent restarts. Only the current and the previous run are kept; while no agent
+ * reads, the log warden bounds the file.
  */
 import { closeSync, mkdirSync, openSync, renameSync, rmSync } from 'node:fs';
-import { copyFile, open, truncate, type FileHandle } from 'node:fs/promises';
+import { open, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../shared/clock.js';
-import { LOG_FILE_MAX_BYTES, LOG_RING_LINES, type AgentTimings } from './limits.js';
+import { LOG_RING_LINES, type AgentTimings } from './limits.js';
+import { cutFile, cutLogFile } from './log-cut.js';
 import { LineSplitter } from './log-text.js';
 import type { Redact } from './redact.js';
 import { pause } from './wait.js';
@@ -22,9 +24,7 @@ const TAKE_OVER_BYTES = 256 * 1024;
 
 export interface RunLogDeps {
   readonly clock: Clock;
-  readonly timings: Pick<AgentTimings, 'logPollMs'>;
-  /** Largest file, bytes; tests make it small. */
-  readonly fileMaxBytes?: number;
+  readonly timings: Pick<AgentTimings, 'logPollMs' | 'logFileMaxBytes'>;
 }
 
 export class RunLog {
@@ -59,7 +59,7 @@ export class RunLog {
     } catch {
       // The first run has no predecessor.
     }
-    rmSync(`${current}.old`, { force: true });
+    rmSync(cutFile(current), { force: true });
     return openSync(current, 'a', 0o600);
   }
 
@@ -126,7 +126,7 @@ export class RunLog {
         left -= read.bytesRead;
         this.take(read.buffer.subarray(0, read.bytesRead));
       }
-      if (this.position > (this.deps.fileMaxBytes ?? LOG_FILE_MAX_BYTES)) await this.cut();
+      if (this.position > this.deps.timings.logFileMaxBytes) await this.cut();
     } catch (error) {
       // A full or failing disk must not end the watching of an engine that still serves.
       this.push([`[the log file cannot be read: ${error instanceof Error ? error.message : String(error)}]`]);
@@ -139,12 +139,9 @@ export class RunLog {
     this.position = position;
   }
 
-  /** The engine holds the file open, so it is emptied, not renamed: with O_APPEND the next write lands at the new end. */
   private async cut(): Promise<void> {
-    const current = RunLog.currentFile(this.directory);
-    await copyFile(current, `${current}.old`);
-    await truncate(current, 0);
     this.position = 0;
+    await cutLogFile(RunLog.currentFile(this.directory), this.deps.timings.logFileMaxBytes);
   }
 
   private take(chunk: Uint8Array): void {

@@ -23,10 +23,12 @@ import { readVerdict } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { gpuUsage } from './gpu/usage.js';
 import { LoadProgress } from './load-progress.js';
+import type { LogWarden } from './log-warden.js';
 import { optional } from './optional.js';
 import type { ProcessTable } from './process-table.js';
 import { redactor, SECRET_NAME } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
+import { shardDirectory } from './shard-directory.js';
 import { shardReport } from './shard-report.js';
 import { shardSpecOf, type ShardSpec } from './shard-spec.js';
 import {
@@ -52,6 +54,7 @@ export interface RunnerDeps extends WatchDeps {
   readonly gpus: GpuMonitor;
   readonly checks: StartChecksDeps;
   readonly launch: LaunchSettings;
+  readonly warden: Pick<LogWarden, 'ensure'>;
   /** Directory with one directory per shard: logs, and the engine's working directory. */
   readonly shardsDir: string;
   /** Makes the state durable; false when that failed, with the reason logged. */
@@ -303,6 +306,7 @@ export class ShardRunner {
       this.log.openForRun(),
     );
     await this.log.follow();
+    this.deps.warden.ensure();
     this.deps.logger.info(
       { shard: this.spec.shardId, generation: this.spec.generation, pid: this.process.identity.pid },
       'engine started',
@@ -486,11 +490,6 @@ export class ShardRunner {
     this.text = text;
     this.deps.changed();
   }
-}
-
-/** One directory per shard; ids come from elsewhere, so nothing in them may act as a path. */
-export function shardDirectory(shardsDir: string, shardId: string): string {
-  return join(shardsDir, encodeURIComponent(shardId).replace(/^\.+/, '_').slice(0, 200));
 }
 
 function notOffered(spec: ShardSpec): Refusal {

@@ -1,19 +1,21 @@
 /** All shards of this node: takes commands, keeps the record, takes over what an earlier agent left. */
 import type { CommandResult, DrainOrder, StartOrder, StopOrder } from '../agent-protocol/messages.js';
 import type { NodeCondition, ShardReport } from '../domain/cluster.js';
+import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import { planAdoption } from './adoption.js';
 import type { GpuHolder } from './gpu/emptiness.js';
-import { EXITED_SHARDS_MAX } from './limits.js';
-import { readMarker } from './marker.js';
+import { EXITED_SHARDS_MAX, SHARD_DIRECTORIES_MAX } from './limits.js';
+import { ownershipOf, type EngineOwner } from './ownership.js';
 import type { ProcessFacts, ProcessTable } from './process-table.js';
+import { removeOldest } from './old-directories.js';
+import { shardDirectory } from './shard-directory.js';
 import { ShardRunner, type RunnerDeps } from './shard-runner.js';
 import type { AgentState, LoadedState, StateFile, StoredGpu } from './state-file.js';
 
 export interface ShardSetDeps {
   readonly logger: Logger;
-  /** Mark of this agent, see marker.ts. */
-  readonly agent: string;
+  readonly owner: EngineOwner;
   readonly processes: ProcessTable;
   readonly stateFile: StateFile;
   readonly loaded: LoadedState;
@@ -58,13 +60,13 @@ export class ShardSet {
 
   /** Takes over what runs, stops what nobody knows; to be awaited before any command is taken. */
   async recover(): Promise<void> {
-    const { loaded, logger, processes, agent } = this.deps;
+    const { loaded, logger, processes, owner } = this.deps;
     const rebuild = loaded.movedAside !== undefined;
     if (rebuild) {
       logger.warn({ file: loaded.movedAside }, 'the state file could not be read and was moved aside');
       this.note('StateFileRebuilt', 'the state file could not be read; engines were found by their markers');
     }
-    const plan = planAdoption(agent, loaded.state.shards, processes, rebuild);
+    const plan = planAdoption(owner, loaded.state.shards, processes, rebuild);
     for (const { stored, identity } of plan.adopt) {
       logger.info({ shard: stored.spec.shardId, pid: identity.pid }, 'engine of an earlier agent taken over');
       this.add(ShardRunner.adopt(stored, identity, this.runnerDeps()));
@@ -73,13 +75,11 @@ export class ShardSet {
       this.add(await ShardRunner.ended(stored, end, unseen, this.runnerDeps()));
     await Promise.all(
       plan.orphans.map(async (orphan) => {
-        logger.warn({ mark: orphan.mark, pids: orphan.pids }, 'orphan of an earlier agent is stopped');
+        const name = orphan.engine.mark ?? orphan.engine.directory;
+        logger.warn({ engine: name, pids: orphan.pids }, 'orphan of an earlier agent is stopped');
         const { survivors } = await this.deps.runner().supervisor.endOrphan(orphan, ORPHAN_GRACE_MS);
         const left = survivors.length === 0 ? '' : `; ${survivors.join(', ')} could not be ended`;
-        this.note(
-          'OrphanStopped',
-          `processes ${orphan.pids.join(', ')} of ${orphan.mark} had no record${left}`,
-        );
+        this.note('OrphanStopped', `processes ${orphan.pids.join(', ')} of ${name} had no record${left}`);
       }),
     );
     this.persist();
@@ -98,8 +98,20 @@ export class ShardSet {
     // Ended ones say nothing new; a live one makes room first.
     const after = present === undefined ? Promise.resolve() : this.makeRoom(present);
     this.add(ShardRunner.start(command, this.runnerDeps(), after));
+    void this.forgetDirectories();
     this.deps.changed();
     return { commandId, outcome: 'accepted' };
+  }
+
+  /** Shards come and go under new names; what the longest gone ones printed nobody asks for any more. */
+  private async forgetDirectories(): Promise<void> {
+    const { shardsDir } = this.deps.runner();
+    const kept = new Set([...this.runners.keys()].map((shardId) => shardDirectory(shardsDir, shardId)));
+    try {
+      await removeOldest(shardsDir, kept, SHARD_DIRECTORIES_MAX);
+    } catch (error) {
+      this.deps.logger.warn({ causes: errorChain(error) }, 'old shard directories cannot be removed');
+    }
   }
 
   private async makeRoom(present: ShardRunner): Promise<void> {
@@ -160,6 +172,11 @@ export class ShardSet {
     return this.runners.get(shardId);
   }
 
+  /** True while engines of this node run. */
+  get anyLive(): boolean {
+    return this.live().length > 0;
+  }
+
   /** Live shards other than one, with the devices they hold. */
   holders(exceptShardId: string): GpuHolder[] {
     return this.live()
@@ -191,7 +208,7 @@ export class ShardSet {
   private isMarked({ pid, startTicks }: ProcessFacts): boolean {
     const known = this.marked.get(pid);
     if (known?.startTicks === startTicks) return known.ours;
-    const ours = readMarker(this.deps.agent, this.deps.processes.environment(pid)) !== undefined;
+    const ours = ownershipOf(this.deps.owner, this.deps.processes, pid) !== undefined;
     if (this.marked.size >= MARKED_MAX) this.marked.clear();
     this.marked.set(pid, { startTicks, ours });
     return ours;

@@ -11,12 +11,14 @@ interface Holder {
   readonly bootId?: string;
 }
 
+const AGENT_LOCK = 'agent.lock';
+
 export class StateLock {
   private constructor(private readonly path: string) {}
 
   /** Throws an OperatorError that names the holder. A lock whose holder is dead is taken over. */
-  static take(stateDir: string, processes: ProcessTable): StateLock {
-    const path = join(stateDir, 'agent.lock');
+  static take(stateDir: string, processes: ProcessTable, name = AGENT_LOCK): StateLock {
+    const path = join(stateDir, name);
     const bootId = processes.bootId();
     const me: Holder = {
       pid: process.pid,
@@ -45,6 +47,12 @@ export class StateLock {
   release(): void {
     rmSync(this.path, { force: true });
   }
+}
+
+/** Pid of the living process that holds a lock of this directory. */
+export function lockHolder(stateDir: string, processes: ProcessTable, name = AGENT_LOCK): number | undefined {
+  const holder = readHolder(join(stateDir, name));
+  return holder !== undefined && isAlive(holder, processes, processes.bootId()) ? holder.pid : undefined;
 }
 
 function isAlive(holder: Holder, processes: ProcessTable, bootId: string | undefined): boolean {

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -7,6 +7,8 @@ import { program, startCommand } from '../../test/support/agent/agent-world.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import { systemClock } from '../shared/clock.js';
 import { systemProcessTable } from './process-table.js';
+import { RunLog } from './run-log.js';
+import { shardDirectory } from './shard-directory.js';
 import { shardSpecOf } from './shard-spec.js';
 import { SpawnError, Supervisor, type EngineProcess } from './supervisor.js';
 
@@ -16,17 +18,19 @@ const processes = systemProcessTable();
 describe('the supervisor', () => {
   let directory: string;
   let output: string;
-  const supervisor = new Supervisor({
-    agent: `spec-${process.pid}`,
-    processes,
-    clock: systemClock,
-    timings: { processPollMs: 10, groupPollMs: 10, killSettleMs: 3_000 },
-  });
+  let supervisor: Supervisor;
   let started: EngineProcess[] = [];
 
   beforeEach(() => {
     directory = mkdtempSync(join(tmpdir(), 'llmgw-supervisor-'));
-    output = join(directory, 'out.log');
+    supervisor = new Supervisor({
+      owner: { agent: `spec-${process.pid}`, shardsDir: directory },
+      processes,
+      clock: systemClock,
+      timings: { processPollMs: 10, groupPollMs: 10, killSettleMs: 3_000 },
+    });
+    mkdirSync(shardDirectory(directory, spec.shardId));
+    output = RunLog.currentFile(shardDirectory(directory, spec.shardId));
   });
   afterEach(async () => {
     for (const engine of started) await engine.end(() => 0);
@@ -99,6 +103,21 @@ describe('the supervisor', () => {
     await waitFor(() => engine.members().length === 2, { what: 'both processes' });
     const pids = engine.members();
     await engine.end(() => 5_000);
+    expect(pids.filter(alive)).toEqual([]);
+  });
+
+  it('finds what is left without a marker after its leader', async () => {
+    const script = `
+      require('node:child_process').spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], { env: {}, stdio: 'inherit' });
+      setInterval(() => {}, 1000);`;
+    const engine = await start(['-e', script]);
+    const pids = await waitFor(() => engine.members().length === 2 && engine.members(), { what: 'both' });
+    process.kill(engine.identity.pid, 'SIGKILL');
+    await engine.exited;
+    // An agent that never saw them together has only the log to go by.
+    const later = supervisor.adopt(spec, engine.identity, new AbortController().signal);
+    expect(later.members()).toEqual(pids.filter((pid) => pid !== engine.identity.pid));
+    await later.end(() => 5_000);
     expect(pids.filter(alive)).toEqual([]);
   });
 

@@ -8,7 +8,8 @@ import type { Verdict } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import { errorCode } from './errno.js';
 import type { AgentTimings } from './limits.js';
-import { markerVariables, shardMark } from './marker.js';
+import { markerVariables } from './marker.js';
+import { tracesOf, type EngineOwner, type EngineTraces } from './ownership.js';
 import { ProcessGroup, type GroupEnd } from './process-group.js';
 import type { ProcessTable } from './process-table.js';
 import type { ShardSpec } from './shard-spec.js';
@@ -62,8 +63,7 @@ export class SpawnError extends Error {
 }
 
 export interface SupervisorDeps {
-  /** Mark of this agent, see marker.ts. */
-  readonly agent: string;
+  readonly owner: EngineOwner;
   readonly processes: ProcessTable;
   readonly clock: Clock;
   readonly timings: Pick<AgentTimings, 'processPollMs' | 'groupPollMs' | 'killSettleMs'>;
@@ -78,7 +78,7 @@ export class Supervisor {
     try {
       child = spawn(command.file, [...command.args], {
         cwd: command.cwd,
-        env: { ...command.env, ...markerVariables(this.deps.agent, spec) },
+        env: { ...command.env, ...markerVariables(this.deps.owner.agent, spec) },
         detached: true,
         shell: false,
         stdio: ['ignore', outputFd, outputFd],
@@ -96,16 +96,16 @@ export class Supervisor {
 
   /** Takes over a process started by an earlier agent; the caller has checked that it is ours. Watched until `leave`. */
   adopt(spec: ShardSpec, identity: ProcessIdentity, leave: AbortSignal): EngineProcess {
-    const group = this.group(shardMark(spec), identity);
+    const group = this.group(tracesOf(this.deps.owner, spec), identity);
     return engineProcess(identity, group, this.watch(group, leave));
   }
 
   /** Ends marked processes that belong to no shard. */
   endOrphan(
-    orphan: { readonly mark: string; readonly leader: ProcessIdentity },
+    orphan: { readonly engine: EngineTraces; readonly leader: ProcessIdentity },
     graceMs: number,
   ): Promise<GroupEnd> {
-    return this.group(orphan.mark, orphan.leader).end(() => graceMs);
+    return this.group(orphan.engine, orphan.leader).end(() => graceMs);
   }
 
   private child(spec: ShardSpec, child: ChildProcess): EngineProcess {
@@ -121,13 +121,13 @@ export class Supervisor {
       startTicks: this.deps.processes.read(pid)?.startTicks ?? 0,
       ...(bootId === undefined ? {} : { bootId }),
     };
-    return engineProcess(identity, this.group(shardMark(spec), identity), exited);
+    return engineProcess(identity, this.group(tracesOf(this.deps.owner, spec), identity), exited);
   }
 
-  private group(mark: string, identity: ProcessIdentity): ProcessGroup {
-    const { agent, processes, clock, timings } = this.deps;
+  private group(engine: EngineTraces, identity: ProcessIdentity): ProcessGroup {
+    const { owner, processes, clock, timings } = this.deps;
     return new ProcessGroup(
-      { leaderPid: identity.pid, leaderStartTicks: identity.startTicks, agent, mark },
+      { leaderPid: identity.pid, leaderStartTicks: identity.startTicks, owner, engine },
       { processes, clock, pollMs: timings.groupPollMs, killSettleMs: timings.killSettleMs },
     );
   }

@@ -2,6 +2,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { symlinkSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import type { AgentTimings } from '../../../src/agent/limits.js';
 import type { AgentConfig } from '../../../src/config/agent-config.js';
 import { compileSources, type CompiledSources } from '../compiled.js';
 import { waitFor } from '../wait-for.js';
@@ -35,10 +36,10 @@ export class AgentPrograms {
   }
 
   /** Starts an agent and waits until it has taken over what runs. */
-  async start(config: AgentConfig): Promise<ChildProcess> {
+  async start(config: AgentConfig, timings: Partial<AgentTimings> = {}): Promise<ChildProcess> {
     const child = spawn(
       process.execPath,
-      [this.compiled.path('agent.js'), JSON.stringify({ config, timings: QUICK })],
+      [this.compiled.path('agent.js'), JSON.stringify({ config, timings: { ...QUICK, ...timings } })],
       { stdio: ['ignore', 'pipe', 'pipe'] },
     );
     this.children.push(child);

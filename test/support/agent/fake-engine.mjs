@@ -1,7 +1,7 @@
 /* oxlint-disable no-console */
 // A scripted engine. Times are milliseconds after the start.
 // usage: fake-engine.mjs --port N --model ID [--listen-at N] [--health-at N] [--token-at N] [--token-takes N] [--serve-model ID] [--say TEXT]...
-//        [--flood BYTES] [--exit-at N --exit-code N] [--hang-generation] [--ignore-term] [--print-env]
+//        [--flood BYTES] [--pour BYTES] [--exit-at N --exit-code N] [--hang-generation] [--ignore-term] [--print-env]
 import { createServer } from 'node:http';
 import { parseArgs } from 'node:util';
 
@@ -17,6 +17,7 @@ const { values } = parseArgs({
     'token-takes': { type: 'string', default: '0' },
     say: { type: 'string', multiple: true, default: [] },
     flood: { type: 'string' },
+    pour: { type: 'string' },
     'exit-at': { type: 'string' },
     'exit-code': { type: 'string', default: '0' },
     'hang-generation': { type: 'boolean', default: false },
@@ -38,6 +39,9 @@ if (values.flood !== undefined) {
   for (let left = Number(values.flood); left > 0; left -= 1000) process.stdout.write(line);
   console.log('flood over');
 }
+// For as long as it lives, so many bytes each 20 ms.
+if (values.pour !== undefined)
+  setInterval(() => process.stdout.write(`${'y'.repeat(Number(values.pour) - 1)}\n`), 20);
 if (values['exit-at'] !== undefined)
   setTimeout(() => process.exit(Number(values['exit-code'])), Number(values['exit-at']));
 
