@@ -8,17 +8,21 @@ const FLAGS = [
   ['agentListen', '--agent-listen'],
 ] as const;
 
+type ListenerKey = (typeof FLAGS)[number][0];
+
 /**
  * Throws when one of the server's addresses cannot be bound, naming all that cannot and the flags that move them.
  * Done before anything starts: half a server that then fails on its third listener helps nobody.
  */
 export async function checkPortsFree(
-  config: Pick<ServerConfig, 'listen' | 'adminListen' | 'agentListen'>,
+  config: Pick<ServerConfig, ListenerKey>,
+  /** Those that somebody else has bound for us. */
+  except: readonly ListenerKey[] = [],
 ): Promise<void> {
   const problems: string[] = [];
   for (const [key, flag] of FLAGS) {
     const address = parseAddress(config[key]);
-    if (!address.ok || address.value.port === 0) continue;
+    if (except.includes(key) || !address.ok || address.value.port === 0) continue;
     const code = await bindProblem(address.value.host, address.value.port);
     if (code !== undefined)
       problems.push(

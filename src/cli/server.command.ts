@@ -1,4 +1,5 @@
 import { Command, Option } from 'nest-commander';
+import { takeClientSocket } from '../config/handed-over-socket.js';
 import { loadServerConfig, type LoadedConfig } from '../config/load.js';
 import type { ScalarFlag } from '../config/overlay.js';
 import type { ServerConfig } from '../config/server-config.js';
@@ -64,8 +65,9 @@ export class ServerCommand extends LlmgwCommand {
     const loaded = readServerConfig(options);
     const logger = createLogger(loaded.config.log);
     warnAbout(loaded, logger);
-    await checkPortsFree(loaded.config);
-    await serveUntilStopped(loaded.config, logger);
+    const clientSocketFd = takeClientSocket(process.env, process.pid);
+    await checkPortsFree(loaded.config, clientSocketFd === undefined ? [] : ['listen']);
+    await serveUntilStopped(loaded.config, logger, clientSocketFd);
   }
 }
 
@@ -102,14 +104,18 @@ export function warnAbout(loaded: LoadedConfig<unknown>, logger: Logger): void {
   for (const problem of loaded.warnings) logger.warn(formatProblem(problem));
 }
 
-async function serveUntilStopped(config: ServerConfig, logger: Logger): Promise<void> {
+async function serveUntilStopped(
+  config: ServerConfig,
+  logger: Logger,
+  clientSocketFd: number | undefined,
+): Promise<void> {
   const startServer = await loadServerWorld();
   const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
   try {
-    const server = await startServer(config, { logger });
+    const server = await startServer(config, { logger, clientSocketFd });
     logger.info({ ...server.addresses }, 'server is up');
     await signals.requested();
-    logger.info({ graceMs: config.shutdownGrace }, 'server is stopping');
+    logger.info({ delayMs: config.shutdownDelay, graceMs: config.shutdownGrace }, 'server is stopping');
     await server.close(config.shutdownGrace);
     logger.info('server has stopped');
   } finally {

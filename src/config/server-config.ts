@@ -447,6 +447,12 @@ export class ServerConfig {
   @Duration({ off: true, doc: 'How long a stopping server lets running requests finish.' })
   shutdownGrace: DurationMs = 30_000;
 
+  @Duration({
+    off: true,
+    doc: 'How long a stopping server goes on serving while `/readyz` says no and each answer ends its connection: time for load balancers to look elsewhere. `shutdownGrace` begins after it.',
+  })
+  shutdownDelay: DurationMs = 0;
+
   @Toggle({ doc: 'Allows admin and agent listeners beyond loopback without authentication and TLS.' })
   insecure = false;
 

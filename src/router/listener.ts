@@ -1,5 +1,5 @@
 import { createServer, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
@@ -16,6 +16,17 @@ const HEAD_TIMEOUT_MS = 60_000;
 const BACKLOG = 4_096;
 /** How often connections that became idle are looked for while the listener closes. */
 const CLOSE_IDLE_EVERY_MS = 50;
+/** How long a connection that has sent nothing yet may do so while the listener closes. node does not count it as idle. */
+const CLOSE_SILENT_AFTER_MS = 1_000;
+
+/**
+ * For how long connections are served on at least when the socket is held by somebody else. A client that uses its
+ * connection has asked again by then and was told to close it; one that has not is unlikely to do so just when we close.
+ */
+const HELD_SOCKET_WIND_DOWN_MS = 2_000;
+
+/** Where to listen: an address of our own, or a socket that somebody else bound, holds and hands to the next process. */
+export type ListenAt = { readonly host: string; readonly port: number } | { readonly fd: number };
 
 export interface ListenerOptions {
   readonly clock: Clock;
@@ -34,6 +45,11 @@ export class Listener implements FrontEnvironment {
   readonly clock: Clock;
   closing = false;
   private readonly server: Server<typeof FrontRequest, typeof FrontResponse>;
+  private readonly sockets = new Set<Socket>();
+  /** Somebody else holds the socket: connections that we do not accept wait for our successor. */
+  private socketIsHeld = false;
+  private accepting = false;
+  private readonly lastClosed: Promise<void>;
   private stopped: Promise<void> | undefined;
 
   constructor(private readonly options: ListenerOptions) {
@@ -50,20 +66,28 @@ export class Listener implements FrontEnvironment {
     });
     // Beyond its limit node drops header lines silently; a few more than we take, so that we see and refuse them.
     this.server.maxHeadersCount = REQUEST_HEADERS_MAX + 8;
-    this.server.on('connection', watchDrain);
+    this.server.on('connection', (socket) => {
+      watchDrain(socket);
+      this.sockets.add(socket);
+      socket.once('close', () => this.sockets.delete(socket));
+    });
+    this.lastClosed = new Promise((resolve) => this.server.once('close', resolve));
     this.server.on('request', (request, response) => this.take(request, response, false));
     this.server.on('checkContinue', (request, response) => this.take(request, response, true));
     this.server.on('clientError', refuseBroken);
   }
 
-  /** Starts listening; rejects with the reason when the address cannot be bound. */
-  listen(host: string, port: number): Promise<AddressInfo> {
+  /** Starts listening; rejects with the reason when the address cannot be bound or the socket is none. */
+  listen(at: ListenAt): Promise<AddressInfo> {
+    this.socketIsHeld = 'fd' in at;
+    const where = 'fd' in at ? `the socket handed over as descriptor ${at.fd}` : `${at.host}:${at.port}`;
     return new Promise((resolve, reject) => {
       const failed = (cause: Error) =>
-        reject(new Error(`cannot listen on ${host}:${port}: ${cause.message}`, { cause }));
+        reject(new Error(`cannot listen on ${where}: ${cause.message}`, { cause }));
       this.server.once('error', failed);
-      this.server.listen({ host, port, backlog: BACKLOG }, () => {
+      this.server.listen({ ...at, backlog: BACKLOG }, () => {
         this.server.off('error', failed);
+        this.accepting = true;
         resolve(this.server.address() as AddressInfo);
       });
     });
@@ -72,6 +96,32 @@ export class Listener implements FrontEnvironment {
   /** Where it listens, or undefined before and after. */
   get address(): AddressInfo | undefined {
     return (this.server.address() as AddressInfo | null) ?? undefined;
+  }
+
+  /**
+   * Serves on for `forMs`, but each answer ends its connection, so that clients come back somewhere else. A socket that
+   * somebody else holds is accepted from no more: its new connections wait for the successor, and the time ends early
+   * when the last connection is gone.
+   *
+   * An idle connection is left alone meanwhile: its client may be sending the next request just now, and closing would
+   * lose it.
+   */
+  async windDown(forMs: number): Promise<void> {
+    this.closing = true;
+    if (!this.accepting) return;
+    if (this.socketIsHeld) await this.stopAccepting();
+    await new Promise<void>((resolve) => {
+      const timer = this.options.clock.setTimer(forMs, resolve);
+      void this.lastClosed.then(() => {
+        timer.cancel();
+        resolve();
+      });
+    });
+  }
+
+  /** How long `windDown` should last at least. */
+  get windDownMs(): number {
+    return this.socketIsHeld ? HELD_SOCKET_WIND_DOWN_MS : 0;
   }
 
   /**
@@ -90,18 +140,34 @@ export class Listener implements FrontEnvironment {
 
   private async stopOnce(): Promise<void> {
     this.closing = true;
-    if (!this.server.listening) return;
-    const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
+    const { clock } = this.options;
+    if (!this.accepting && !this.socketIsHeld) return;
+    await this.stopAccepting();
+    const startedMs = clock.monotonicMs();
     // A kept-alive connection becomes idle only after its answer; node's close() looks once and then waits for its timeout.
     let open = true;
     const sweep = () => {
       if (!open) return;
       this.server.closeIdleConnections();
-      this.options.clock.setTimer(CLOSE_IDLE_EVERY_MS, sweep);
+      if (clock.monotonicMs() - startedMs > CLOSE_SILENT_AFTER_MS) this.closeSilent();
+      clock.setTimer(CLOSE_IDLE_EVERY_MS, sweep);
     };
     sweep();
-    await closed;
+    await this.lastClosed;
     open = false;
+  }
+
+  /** Ends accepting and nothing else: http's own close() would end idle connections with it. */
+  private async stopAccepting(): Promise<void> {
+    if (!this.accepting) return;
+    this.accepting = false;
+    // Connections that the kernel completed are reset when the socket closes: take what this turn of the loop brings.
+    await new Promise((resolve) => setImmediate(resolve));
+    NetServer.prototype.close.call(this.server);
+  }
+
+  private closeSilent(): void {
+    for (const socket of this.sockets) if (socket.bytesRead === 0) socket.destroy();
   }
 
   private take(request: FrontRequest, response: ServerResponse, expectsContinue: boolean): void {

@@ -84,3 +84,6 @@ export interface RouterPort {
 }
 
 export const ROUTER_PORT = Symbol('RouterPort');
+
+/** Descriptor of a listening socket that was handed to this process, where there is one. */
+export const CLIENT_SOCKET = Symbol('ClientSocket');

@@ -1,6 +1,7 @@
 import {
   Inject,
   Injectable,
+  Optional,
   type BeforeApplicationShutdown,
   type OnApplicationBootstrap,
 } from '@nestjs/common';
@@ -9,7 +10,7 @@ import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { DataPathEvidence } from '../domain/cluster.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import type { RequestExplanation } from './explanation.js';
-import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
+import { CLIENT_SOCKET, type EndpointStatus, type RouterPort, type RoutingTable } from './ports.js';
 import { Router } from './router.js';
 
 /** The data plane as a Nest provider: it listens when the application is up and drains before it goes down. */
@@ -20,18 +21,22 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
   constructor(
     @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
     @Inject(LOGGER) private readonly logger: Logger,
+    /** Descriptor of a listening socket to serve on instead of the configured address. */
+    @Optional() @Inject(CLIENT_SOCKET) private readonly socketFd?: number,
   ) {
     this.router = new Router({ config, logger: logger.child({ component: 'router' }) });
   }
 
   async onApplicationBootstrap(): Promise<void> {
     this.router.metrics.registerOn(register, this.router);
-    const { address, port } = await this.router.listen(this.config.listen);
-    this.logger.info({ component: 'router', address, port }, 'client API is up');
+    const at = this.socketFd === undefined ? this.config.listen : { fd: this.socketFd };
+    const { address, port } = await this.router.listen(at);
+    const handedOver = this.socketFd !== undefined;
+    this.logger.info({ component: 'router', address, port, handedOver }, 'client API is up');
   }
 
   async beforeApplicationShutdown(): Promise<void> {
-    await this.router.close(this.config.shutdownGrace);
+    await this.router.close(this.config.shutdownGrace, this.config.shutdownDelay);
   }
 
   /** Listening and not on its way out; for `/readyz`. */

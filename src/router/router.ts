@@ -114,11 +114,12 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
 
   // ---------------------------------------------------------------- life
 
-  /** Starts to serve clients on `host:port` (`[::1]:8080` for IPv6); rejects when the address cannot be bound. */
-  async listen(address: string): Promise<AddressInfo> {
-    const at = address.lastIndexOf(':');
-    const host = address.slice(0, at).replace(/^\[(.*)\]$/, '$1');
-    const bound = await this.listener.listen(host, Number(address.slice(at + 1)));
+  /**
+   * Starts to serve clients on `host:port` (`[::1]:8080` for IPv6), or on the listening socket of a descriptor; rejects
+   * when that cannot be.
+   */
+  async listen(at: string | { readonly fd: number }): Promise<AddressInfo> {
+    const bound = await this.listener.listen(typeof at === 'string' ? hostAndPort(at) : at);
     this.patrol?.start();
     return bound;
   }
@@ -130,14 +131,17 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
 
   /** Listening and not on its way out. */
   get ready(): boolean {
-    return this.listener.address !== undefined && !this.stopping;
+    return this.listener.address !== undefined && !this.listener.closing;
   }
 
   /**
-   * Stops: no new connection, new requests on kept ones are refused, running ones have `graceMs`, then each gets an
-   * error in its own form. Settles when all connections are gone.
+   * Stops. For `delayMs` everything is served on connections that end with their answers. Then: no new connection, new
+   * requests on kept ones are refused, running ones have `graceMs`, then each gets an error in its own form. Settles
+   * when all connections are gone.
    */
-  async close(graceMs: number): Promise<void> {
+  async close(graceMs: number, delayMs = 0): Promise<void> {
+    const servingOnMs = Math.max(delayMs, this.listener.windDownMs);
+    if (servingOnMs > 0) await this.listener.windDown(servingOnMs);
     this.stopping = true;
     const stopped = this.listener.stop();
     const timer = this.clock.setTimer(graceMs, () => this.endAll());
@@ -387,6 +391,11 @@ function routeIndexOf(match: RouteMatch): number {
     case 'notFound':
       return OTHER_ROUTE_INDEX;
   }
+}
+
+function hostAndPort(address: string): { readonly host: string; readonly port: number } {
+  const at = address.lastIndexOf(':');
+  return { host: address.slice(0, at).replace(/^\[(.*)\]$/, '$1'), port: Number(address.slice(at + 1)) };
 }
 
 /** Ids that are unique within this process and unlikely to meet those of another. */

@@ -39,6 +39,27 @@ describe('stopping', () => {
     expect(harness.accessLog().at(-1)).toMatchObject({ outcome: 'ok' });
   });
 
+  it('serves on for the delay, each answer ending its connection, and closes nobody meanwhile', async () => {
+    harness = await RouterHarness.start();
+    harness.engine().onRequest((_request, wire) => wire.respond(200, '{"ok":1}'));
+    const idle = await harness.connect();
+    await idle.get('/health');
+    await idle.response();
+    const silent = await harness.connect();
+    const closed = harness.router.close(10_000, 2_000);
+    expect(harness.router.ready).toBe(false);
+    // A load balancer that has not noticed yet, on a connection of its own and on a kept one.
+    const late = await (await harness.chat()).response();
+    expect([late.status, late.headers.get('connection')]).toEqual([200, 'close']);
+    await idle.get('/health');
+    const kept = await idle.response(1);
+    expect([kept.status, kept.headers.get('connection')]).toEqual([200, 'close']);
+    expect(harness.router.address).toBeDefined();
+    // One that never sent anything is not idle to node, and would hold up the end for a minute.
+    await silent.waitClosed();
+    await closed;
+  });
+
   it('refuses new requests on connections that are still open', async () => {
     harness = await RouterHarness.start();
     harness.engine().onRequest(async (_request, wire) => {

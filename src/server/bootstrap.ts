@@ -37,6 +37,8 @@ export interface StartContext {
   /** Tests bring their own. */
   readonly clock?: Clock;
   readonly random?: Random;
+  /** Descriptor of a listening socket that takes the place of `listen`. */
+  readonly clientSocketFd?: number | undefined;
 }
 
 /** A server that is up. */
@@ -44,8 +46,8 @@ export interface RunningServer {
   /** `host:port` of each listener; `agent` only with a control plane. */
   readonly addresses: { readonly client: string; readonly admin: string; readonly agent?: string };
   /**
-   * Ends: not ready, no new connections, running requests have `graceMs`, then everything closes. Engines are not
-   * touched. A second call while the first is running ends at once. Settles when nothing is left.
+   * Ends: not ready, after `shutdownDelay` no new connections, running requests have `graceMs`, then everything closes.
+   * Engines are not touched. A second call while the first is running ends at once. Settles when nothing is left.
    */
   close(graceMs?: number): Promise<void>;
   /** For tests and embedding: the application behind it. */
@@ -92,6 +94,7 @@ function makeParts(config: ServerConfig, context: StartContext): ServerParts {
       term: new Term(store),
       facts: new ServerFacts(buildVersion(), mode, clock.monotonicMs(), clock.wallMs()),
       readiness: new Readiness(),
+      clientSocketFd: context.clientSocketFd,
     };
   } catch (error) {
     store.close();
@@ -195,7 +198,7 @@ function closer(app: NestFastifyApplication, parts: ServerParts): (graceMs?: num
       return closing;
     }
     parts.readiness.drain(new Date(parts.clock.wallMs()).toISOString());
-    closing = closeWithin(app, parts, graceMs + CLOSE_SLACK_MS);
+    closing = closeWithin(app, parts, parts.config.shutdownDelay + graceMs + CLOSE_SLACK_MS);
     return closing;
   };
 }

@@ -17,4 +17,6 @@ export interface ServerParts {
   readonly term: Term;
   readonly facts: ServerFacts;
   readonly readiness: Readiness;
+  /** Descriptor of a listening socket for clients, handed over by whoever started the process. */
+  readonly clientSocketFd?: number | undefined;
 }

@@ -2,6 +2,7 @@ import { Module, type DynamicModule } from '@nestjs/common';
 import { READINESS } from '../admin-api/readiness.js';
 import { SERVER_FACTS } from '../admin-api/server-facts.js';
 import { SERVER_CONFIG } from '../config/server-config.js';
+import { CLIENT_SOCKET } from '../router/ports.js';
 import { CLOCK } from '../shared/clock.js';
 import { LOGGER } from '../shared/logger.js';
 import { RANDOM } from '../shared/random.js';
@@ -18,6 +19,7 @@ export class SharedModule {
       { provide: RANDOM, useValue: parts.random },
       { provide: SERVER_FACTS, useValue: parts.facts },
       { provide: READINESS, useValue: parts.readiness },
+      { provide: CLIENT_SOCKET, useValue: parts.clientSocketFd },
     ];
     return {
       module: SharedModule,

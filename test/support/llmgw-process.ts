@@ -25,13 +25,25 @@ export class LlmgwProcess {
   private readonly child: ChildProcess;
   private exit: Exit | undefined;
 
-  constructor(args: readonly string[], env: Readonly<Record<string, string>> = {}, cwd: string = tmpdir()) {
+  constructor(
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+    cwd: string = tmpdir(),
+    /** A listening socket to hand over, as systemd does. */
+    socketFd?: number,
+  ) {
     if (!existsSync(MAIN)) throw new Error('dist/main.js is missing: run `npm run build` first');
-    this.child = spawn(process.execPath, [MAIN, ...args], {
+    const command = [process.execPath, MAIN, ...args];
+    // The pid that the socket is meant for is known only to the process itself.
+    const [program = '', ...words] =
+      socketFd === undefined
+        ? command
+        : ['/bin/sh', '-c', 'LISTEN_FDS=1 LISTEN_PID=$$ exec "$@"', 'sh', ...command];
+    this.child = spawn(program, words, {
       cwd,
       // Colours and a developer's own settings must not leak into what is asserted.
       env: { PATH: process.env['PATH'], HOME: process.env['HOME'], NO_COLOR: '1', ...env },
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['ignore', 'pipe', 'pipe', ...(socketFd === undefined ? [] : [socketFd])],
     });
     this.child.stdout?.setEncoding('utf8').on('data', (text: string) => (this.stdout += text));
     let partial = '';
