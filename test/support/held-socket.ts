@@ -8,7 +8,7 @@ interface BoundHandle {
   close(): void;
 }
 const { _createServerHandle: createHandle } = net as unknown as {
-  _createServerHandle(address: string, port: number, addressType: 4 | 6): BoundHandle | number;
+  _createServerHandle: (address: string, port: number, addressType: 4 | 6) => BoundHandle | number;
 };
 
 export class HeldSocket {
