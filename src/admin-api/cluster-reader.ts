@@ -30,6 +30,8 @@ export class ClusterReading {
     readonly replicas: readonly ReplicaView[],
     published: readonly PublishedReplica[],
     readonly pass: PassRecord | undefined,
+    /** The server has just started: what it has not heard of is no bad news yet. */
+    readonly settling: boolean,
   ) {
     this.nodes = new Map(snapshot.nodes.map((node) => [node.id, node]));
     this.published = new Map(published.map((one) => [one.replicaId, one]));
@@ -83,6 +85,7 @@ export class ClusterReader {
       replicas,
       this.publisher.replicas(),
       this.reconciler.lastPass(),
+      this.reconciler.settling,
     );
   }
 

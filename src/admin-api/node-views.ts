@@ -1,4 +1,5 @@
 import type { NodeView, ReplicaView, ShardReport } from '../domain/cluster.js';
+import { awaitingFirstReport } from '../domain/placement/reasons.js';
 import type { RefusedAgent } from '../inventory/inventory.service.js';
 import type { StoredNode } from '../inventory/node-entry.js';
 import type { ClusterReading } from './cluster-reader.js';
@@ -30,7 +31,7 @@ export function nodeSummary(reading: ClusterReading, node: NodeView, extras: Nod
     },
     replicas: reading.replicasOn(node.id).map((replica) => replica.record.id),
     conditions: node.conditions,
-    ...known('stateReason', node.livenessReason),
+    ...known('stateReason', stateReason(node, times.nowWallMs)),
     ...known('hostname', node.hostname),
     ...known('agentVersion', node.agentVersion),
     ...known(
@@ -48,6 +49,12 @@ export function nodeSummary(reading: ClusterReading, node: NodeView, extras: Nod
           })),
         }),
   };
+}
+
+/** Why the node is not connected; nothing to say of one that is. */
+function stateReason(node: NodeView, nowWallMs: number): string | undefined {
+  if (node.liveness === 'unseen') return awaitingFirstReport(node, nowWallMs);
+  return node.liveness === 'connected' ? undefined : node.livenessReason;
 }
 
 export function nodeDetail(reading: ClusterReading, node: NodeView, extras: NodeExtras): NodeDetailView {

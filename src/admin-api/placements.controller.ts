@@ -25,7 +25,8 @@ export class PlacementsController {
     const model = this.cluster.model(name);
     const record = replicaId === undefined ? undefined : this.replicaOf(reading, model.name, replicaId);
     const decided = record !== undefined && record.shards.length > 0 ? record.placement : undefined;
-    const have = reading.replicasOf(model.name).filter((one) => one.record.intent === 'run').length;
+    const wanted = reading.replicasOf(model.name).filter((one) => one.record.intent === 'run');
+    const have = wanted.filter((one) => one.record.shards.length > 0).length;
     return {
       model: model.name,
       at: decided === undefined ? reading.times.now() : reading.times.wall(record?.createdWallMs ?? 0),

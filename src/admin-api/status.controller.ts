@@ -1,6 +1,6 @@
 import { Controller, Get, Inject, Optional } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
-import type { Reason } from '../domain/cluster.js';
+import type { ModelSpec, Reason } from '../domain/cluster.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { STATE_STORE, type StateStore } from '../store/ports.js';
@@ -115,14 +115,23 @@ function warningsOf(store: { ok: boolean; reason?: string }, config: ConfigStatu
   ];
 }
 
+/** Fewer Ready than wanted, those not counted that a server that has just started has not heard of yet. */
+function isShort(reading: ClusterReading, model: ModelSpec): boolean {
+  const counted = reading
+    .replicasOf(model.name)
+    .filter(
+      ({ state, reason }) => state === 'ready' || (reading.settling && reason?.code === 'awaits_agent'),
+    );
+  const held = reading.notDone(`model/${model.name}`).some(({ code }) => code === 'settling');
+  return counted.length < model.replicas && !held;
+}
+
 function clusterWarnings(reading: ClusterReading): readonly Reason[] {
   const { pass } = reading;
   const silent = reading.snapshot.nodes.filter(
-    (node) => node.liveness === 'lost' || node.liveness === 'unreachable' || node.liveness === 'flapping',
+    ({ liveness }) => liveness !== 'connected' && !(liveness === 'unseen' && reading.settling),
   );
-  const short = reading.snapshot.models.filter(
-    (model) => reading.replicasOf(model.name).filter((one) => one.state === 'ready').length < model.replicas,
-  );
+  const short = reading.snapshot.models.filter((model) => isShort(reading, model));
   return [
     ...(pass?.refused === undefined
       ? []

@@ -292,6 +292,7 @@ export interface PlacementView {
   readonly basis: 'decided' | 'now';
   readonly replicaId?: string;
   readonly desired: number;
+  /** Replicas that have a place; those that wait for one are not counted. */
   readonly have: number;
   readonly explanation: PlacementExplanation;
 }

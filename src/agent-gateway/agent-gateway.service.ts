@@ -21,6 +21,7 @@ import { PROTOCOL_VERSION } from '../agent-protocol/version.js';
 import type { WireServerMessage } from '../agent-protocol/wire.js';
 import { shardKey, type StartShardCommand, type StopShardCommand } from '../domain/cluster.js';
 import { InventoryService } from '../inventory/inventory.service.js';
+import type { Reconnection } from '../inventory/node-entry.js';
 import { STATUS_SINK, type Dispatcher, type DispatchResult, type StatusSink } from '../reconciler/ports.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
@@ -51,6 +52,8 @@ const REFUSAL_STATUS: Readonly<Record<RefusalCode, GrpcStatus>> = {
 interface Holder {
   readonly session: AgentSession;
   readonly logs: LogRequests;
+  /** What the stream is to the one before it, until its first report has told. */
+  back?: Reconnection;
 }
 
 /** Running counts, read out by the metrics. */
@@ -148,9 +151,11 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     this.followTerm(hello);
     this.warnOfSkew(hello);
     // The new holder is entered before the old stream ends, so that its close finds itself replaced and changes nothing.
-    this.holders.set(hello.nodeId, { session, logs: new LogRequests((message) => session.send(message)) });
+    const entered: Holder = { session, logs: new LogRequests((message) => session.send(message)) };
+    this.holders.set(hello.nodeId, entered);
     if (holder !== undefined) this.endReplaced(holder);
-    this.inventory.connected(hello, verdict.address);
+    const back = this.inventory.connected(hello, verdict.address);
+    if (back !== undefined) entered.back = back;
     this.counts.streamsTaken += 1;
     session.welcome(
       hello,
@@ -212,13 +217,24 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     this.counts.streamsLost += 1;
     this.inventory.disconnected(nodeId);
     this.logger.info({ node: nodeId, from: session.peer, reason }, 'agent disconnected');
-    if (!this.stopping) this.sink.nodeChanged(nodeId);
+    if (this.stopping) return;
+    this.sink.linkChanged(nodeId, { kind: 'closed', from: session.peer, reason });
+    this.sink.nodeChanged(nodeId);
   }
 
   private takeReport(session: AgentSession, nodeId: string, report: NodeReport): void {
     const outcome = this.inventory.reported(nodeId, report);
     session.acknowledge(report.sequence);
+    this.tellReturn(session, nodeId, report);
     if (outcome === 'changed') this.sink.nodeChanged(nodeId);
+  }
+
+  private tellReturn(session: AgentSession, nodeId: string, report: NodeReport): void {
+    const holder = this.holders.get(nodeId);
+    if (holder?.back === undefined) return;
+    const engines = report.shards.filter(({ phase }) => phase !== 'exited').map(({ shardId }) => shardId);
+    this.sink.linkChanged(nodeId, { kind: 'reconnected', from: session.peer, engines, ...holder.back });
+    delete holder.back;
   }
 
   private takeResult(nodeId: string, result: CommandResult): void {
@@ -271,7 +287,10 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
 
   private refuse(session: AgentSession, hello: Hello, code: RefusalCode, message: string): void {
     this.counts.agentsRefused += 1;
-    this.inventory.agentRefused(hello.nodeId, session.peerHost, { code, message });
+    const times = this.inventory.agentRefused(hello.nodeId, session.peerHost, { code, message });
+    // An agent goes on trying; once is news.
+    if (times === 1)
+      this.sink.linkChanged(hello.nodeId, { kind: 'refused', from: session.peer, code, message });
     this.logger.warn({ node: hello.nodeId, from: session.peer, code }, `agent refused: ${message}`);
     const refusal = {
       code,

@@ -14,7 +14,7 @@ import { createAgentGatewayClient } from '../agent-protocol/proto.js';
 import type { WireAgentMessage } from '../agent-protocol/wire.js';
 import type { StartShardCommand } from '../domain/cluster.js';
 import { InventoryService } from '../inventory/inventory.service.js';
-import { STATUS_SINK, type CommandAnswer, type StatusSink } from '../reconciler/ports.js';
+import { STATUS_SINK, type CommandAnswer, type LinkChange, type StatusSink } from '../reconciler/ports.js';
 import { CLOCK, systemClock } from '../shared/clock.js';
 import { createLogger } from '../shared/logger.js';
 import { MemoryStore } from '../store/memory-store.js';
@@ -28,6 +28,10 @@ import type { GatewaySettings } from './ports.js';
 class RecordingSink implements StatusSink {
   readonly changed: string[] = [];
   readonly answers: CommandAnswer[] = [];
+  readonly links: LinkChange[] = [];
+  linkChanged(_: string, change: LinkChange): void {
+    this.links.push(change);
+  }
   nodeChanged(nodeId: string): void {
     this.changed.push(nodeId);
   }

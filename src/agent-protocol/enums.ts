@@ -24,13 +24,13 @@ const GPU_VENDOR = {
   GPU_VENDOR_STATIC: 'static',
 } as const satisfies Record<string, GpuVendor>;
 
-/** `unknown` is no state of the domain: the reader makes it `suspect`, because an unknown health is not a healthy one. */
+/** The reader makes `unknown` of an agent `suspect`: an unknown health is not a healthy one. */
 const GPU_HEALTH = {
   GPU_HEALTH_STATE_UNKNOWN: 'unknown',
   GPU_HEALTH_STATE_HEALTHY: 'healthy',
   GPU_HEALTH_STATE_SUSPECT: 'suspect',
   GPU_HEALTH_STATE_EXCLUDED: 'excluded',
-} as const satisfies Record<string, GpuHealth['state'] | 'unknown'>;
+} as const satisfies Record<string, GpuHealth['state']>;
 
 const OUTCOME = {
   COMMAND_OUTCOME_UNKNOWN: 'unknown',
@@ -65,6 +65,6 @@ function mapping<T extends string>(table: Readonly<Record<string, T>>, unknown: 
 
 export const shardPhases = mapping<ShardPhase>(SHARD_PHASE, 'unknown');
 export const gpuVendors = mapping<GpuVendor>(GPU_VENDOR, 'unknown');
-export const gpuHealthStates = mapping<GpuHealth['state'] | 'unknown'>(GPU_HEALTH, 'unknown');
+export const gpuHealthStates = mapping<GpuHealth['state']>(GPU_HEALTH, 'unknown');
 export const outcomes = mapping<CommandResult['outcome']>(OUTCOME, 'unknown');
 export const refusalCodes = mapping<RefusalCode>(REFUSAL, 'unknown');

@@ -8,6 +8,7 @@ import type {
   StartShardCommand,
   Verdict,
 } from '../domain/cluster.js';
+import type { RefusalCause } from '../domain/reconcile/refusal.js';
 
 export type AgentMessage =
   | { readonly kind: 'hello'; readonly hello: Hello }
@@ -73,6 +74,8 @@ export interface CommandResult {
   readonly outcome: 'accepted' | 'already' | 'refused' | 'unknown';
   readonly message?: string;
   readonly verdict?: Verdict;
+  /** Why it was refused, when that is no matter of the engine; absent from older agents. */
+  readonly cause?: RefusalCause;
 }
 
 export interface LogChunk {

@@ -14,6 +14,7 @@ import {
   type StartShardCommand,
   type Verdict,
 } from '../domain/cluster.js';
+import { REFUSAL_CAUSES, type RefusalCause } from '../domain/reconcile/refusal.js';
 import {
   count,
   flag,
@@ -272,7 +273,14 @@ function result(wire: Record<string, unknown>): CommandResult {
     outcome: outcomes.toDomain(wire['outcome']),
     ...present('message', optionalText(wire['message'], 'result.message')),
     ...present('verdict', verdict(wire['verdict'], 'result.verdict')),
+    ...present('cause', refusalCause(wire['cause'])),
   };
+}
+
+/** A cause of a newer agent is none that we know; its message still tells people. */
+function refusalCause(value: unknown): RefusalCause | undefined {
+  const name = optionalIdentifier(value, 'result.cause');
+  return REFUSAL_CAUSES.find((known) => known === name);
 }
 
 function logChunk(wire: Record<string, unknown>): LogChunk {

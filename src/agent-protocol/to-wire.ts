@@ -130,6 +130,7 @@ export function resultToWire(result: CommandResult): WireAgentMessage {
       outcome: outcomes.toWire(result.outcome),
       message: result.message ?? '',
       verdict: result.verdict ?? '',
+      cause: result.cause ?? '',
     },
   };
 }

@@ -193,6 +193,7 @@ export interface WireCommandResult {
   readonly outcome: WireEnum;
   readonly message: string;
   readonly verdict: string;
+  readonly cause: string;
 }
 
 export interface WireFetchLogs {

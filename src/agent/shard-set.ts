@@ -2,6 +2,7 @@
 import type { CommandResult, DrainOrder, StartOrder, StopOrder } from '../agent-protocol/messages.js';
 import type { NodeCondition, ShardReport } from '../domain/cluster.js';
 import { errorChain } from '../shared/errors.js';
+import type { RefusalCause } from '../domain/reconcile/refusal.js';
 import type { Logger } from '../shared/logger.js';
 import { planAdoption } from './adoption.js';
 import type { GpuHolder } from './gpu/emptiness.js';
@@ -88,13 +89,17 @@ export class ShardSet {
   start(order: StartOrder): CommandResult {
     const { commandId, command } = order;
     const stale = this.staleTerm(order.term);
-    if (stale !== undefined) return refused(commandId, stale);
+    if (stale !== undefined) return refused(commandId, stale, 'staleTerm');
     const { shardId, generation } = command;
     const present = this.runners.get(shardId);
     if (present?.spec.generation === generation) return { commandId, outcome: 'already' };
     const highest = this.generations.get(shardId) ?? 0;
     if (generation <= highest)
-      return refused(commandId, `generation ${generation} of ${shardId} is over, ${highest} was seen`);
+      return refused(
+        commandId,
+        `generation ${generation} of ${shardId} is over, ${highest} was seen`,
+        'oldGeneration',
+      );
     // Ended ones say nothing new; a live one makes room first.
     const after = present === undefined ? Promise.resolve() : this.makeRoom(present);
     this.add(ShardRunner.start(command, this.runnerDeps(), after));
@@ -123,10 +128,14 @@ export class ShardSet {
   stop(order: StopOrder): CommandResult {
     const { commandId, shardId, generation } = order;
     const stale = this.staleTerm(order.term);
-    if (stale !== undefined) return refused(commandId, stale);
+    if (stale !== undefined) return refused(commandId, stale, 'staleTerm');
     const present = this.runners.get(shardId);
     if (present !== undefined && present.spec.generation > generation)
-      return refused(commandId, `${shardId} runs generation ${present.spec.generation} by now`);
+      return refused(
+        commandId,
+        `${shardId} runs generation ${present.spec.generation} by now`,
+        'oldGeneration',
+      );
     // A start of this generation that is still on its way must not come to life.
     this.remember(shardId, generation);
     if (present === undefined) {
@@ -146,7 +155,7 @@ export class ShardSet {
   /** Advisory: the shard will be stopped soon. */
   drain(order: DrainOrder): CommandResult {
     const stale = this.staleTerm(order.term);
-    if (stale !== undefined) return refused(order.commandId, stale);
+    if (stale !== undefined) return refused(order.commandId, stale, 'staleTerm');
     const present = this.runners.get(order.shardId);
     return { commandId: order.commandId, outcome: present === undefined ? 'already' : 'accepted' };
   }
@@ -298,6 +307,6 @@ export class ShardSet {
   }
 }
 
-function refused(commandId: string, message: string): CommandResult {
-  return { commandId, outcome: 'refused', message };
+function refused(commandId: string, message: string, cause: RefusalCause): CommandResult {
+  return { commandId, outcome: 'refused', message, cause };
 }

@@ -95,8 +95,13 @@ export function parseSize(text: string): Parsed<number> {
   return { ok: true, value: bytes };
 }
 
+/** Up to here a bare number was meant in a large unit. */
+const BARE_GIB_MAX = 100_000;
+
 function sizeHint(text: string, unit: string | undefined): string {
-  if (/^\d+(\.\d+)?$/.test(text)) return '; add a unit, e.g. B';
+  // Nobody means 6 bytes, and nobody writes a number of bytes by hand that is that small.
+  if (/^\d+(\.\d+)?$/.test(text))
+    return Number(text) < BARE_GIB_MAX ? `; add a unit: ${text}GiB or ${text}MiB` : `; add a unit: ${text}B`;
   if (unit === undefined) return '';
   const letter = unit.charAt(0).toUpperCase();
   if (!'KMGT'.includes(letter) || unit.length > 3) return '';

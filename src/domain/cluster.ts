@@ -109,7 +109,8 @@ export interface GpuReport {
 
 /** Whether new work may use a device, with what was seen. */
 export interface GpuHealth {
-  readonly state: 'healthy' | 'suspect' | 'excluded';
+  /** `unknown`: the agent has not reported to this server yet. */
+  readonly state: 'healthy' | 'suspect' | 'excluded' | 'unknown';
   /** Code of the finding, e.g. `xid_79`, `not_reported`, `remap_failure`; undefined when healthy. */
   readonly reason?: string;
   /** The evidence in words, as found. */
@@ -173,6 +174,17 @@ export const PERMANENT_VERDICTS: ReadonlySet<Verdict> = new Set<Verdict>([
   'binaryMissing',
   'notAllowed',
   'modelMismatch',
+  'illegalInstruction',
+]);
+
+/**
+ * Of the permanent ones, those that are a matter of the node, not of the model: another node is worth trying at once. The rest
+ * would fail in the same way everywhere, so they tour the cluster slowly.
+ */
+export const NODE_VERDICTS: ReadonlySet<Verdict> = new Set<Verdict>([
+  'missingWeights',
+  'binaryMissing',
+  'notAllowed',
   'illegalInstruction',
 ]);
 
@@ -286,6 +298,8 @@ export interface NodeView {
   readonly intent: SchedulingIntent;
   /** Conditions with a reason, e.g. `GpuProbeFailing`, `StateDirFull`. */
   readonly conditions: readonly NodeCondition[];
+  /** Wall time of a report, also one to an earlier server life, ms; to the nearest ten minutes, for people. */
+  readonly lastSeenWallMs?: number;
   /** Monotonic ms of the last report of any kind; silence is counted from here. */
   readonly lastReportMs?: number;
 }

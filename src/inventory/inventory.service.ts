@@ -3,7 +3,13 @@ import type { NodeLiveness, NodeView, Reason, SchedulingIntent } from '../domain
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
-import { NO_INTENT, NodeEntry, type ReportOutcome, type StoredNode } from './node-entry.js';
+import {
+  NO_INTENT,
+  NodeEntry,
+  type Reconnection,
+  type ReportOutcome,
+  type StoredNode,
+} from './node-entry.js';
 
 /** Node ids under which refused agents are remembered; beyond it the oldest are forgotten. */
 const REFUSED_NODES_MAX = 256;
@@ -52,8 +58,11 @@ export class InventoryService {
 
   // ------------------------------------------------------------ what agents do
 
-  /** A stream was taken for this node; engines there are reached at `address`. */
-  connected(hello: Hello, address: string): void {
+  /**
+   * A stream was taken for this node; engines there are reached at `address`. Returns what it is to the one before;
+   * undefined for the node's first stream in this server life.
+   */
+  connected(hello: Hello, address: string): Reconnection | undefined {
     const nowMs = this.clock.monotonicMs();
     let entry = this.entries.get(hello.nodeId);
     if (entry === undefined) {
@@ -67,13 +76,13 @@ export class InventoryService {
       entry = new NodeEntry(stored, this.storedIntent(hello.nodeId), nowMs, true);
       this.entries.set(hello.nodeId, entry);
     }
-    entry.connect(hello, address, nowMs);
     this.refused.delete(hello.nodeId);
+    return entry.connect(hello, address, nowMs);
   }
 
   /** The node's present stream is gone. */
   disconnected(nodeId: string): void {
-    this.entries.get(nodeId)?.disconnect();
+    this.entries.get(nodeId)?.disconnect(this.clock.monotonicMs());
   }
 
   /** Takes a report of the node's present stream. */
@@ -82,8 +91,8 @@ export class InventoryService {
     return entry?.takeReport(report, this.clock.monotonicMs(), this.clock.wallMs()) ?? 'stale';
   }
 
-  /** An agent that came under this node id was not taken. */
-  agentRefused(nodeId: string, from: string, reason: Reason): void {
+  /** An agent that came under this node id was not taken. Returns how often this one was, for this reason. */
+  agentRefused(nodeId: string, from: string, reason: Reason): number {
     const known = this.refused.get(nodeId) ?? [];
     const same = known.find((one) => one.from === from && one.reason.code === reason.code);
     const entry = { from, reason, atWallMs: this.clock.wallMs(), count: (same?.count ?? 0) + 1 };
@@ -94,6 +103,7 @@ export class InventoryService {
       const [oldest] = this.refused.keys();
       if (oldest !== undefined) this.refused.delete(oldest);
     }
+    return entry.count;
   }
 
   /** Refused agents by node id, also of ids no node is known under. */

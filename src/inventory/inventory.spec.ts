@@ -115,11 +115,40 @@ describe('devices', () => {
     const missing = () => node().gpus.find((gpu) => gpu.uuid === 'g2')?.health;
     expect(missing()).toMatchObject({ state: 'excluded', reason: 'not_reported' });
     restart();
+    // Nothing was reported yet, so nothing is missing yet.
+    expect(node().gpus.map((gpu) => gpu.health)).toEqual([
+      expect.objectContaining({ state: 'unknown', reason: 'not_yet_reported' }),
+      expect.objectContaining({ state: 'unknown', reason: 'not_yet_reported' }),
+    ]);
     inventory.connected(hello(), '10.0.0.1');
     inventory.reported('n1', report(1, { gpus: [testGpu('g1')] }));
     expect(missing()).toMatchObject({ state: 'excluded', reason: 'not_reported' });
     inventory.reported('n1', report(2, { gpus: [testGpu('g1'), testGpu('g2')] }));
     expect(missing()).toEqual({ state: 'healthy' });
+  });
+});
+
+describe('a new stream', () => {
+  it('is compared with the one before it', () => {
+    expect(inventory.connected(hello({ bootId: 'b1' }), '10.0.0.1')).toBeUndefined();
+    expect(inventory.connected(hello({ bootId: 'b1' }), '10.0.0.1')).toEqual({
+      sameProcess: true,
+      sameBoot: true,
+    });
+    inventory.disconnected('n1');
+    expect(inventory.connected(hello({ bootId: 'b2', instanceId: 'i2' }), '10.0.0.1')).toEqual({
+      sameProcess: false,
+      sameBoot: false,
+      awayMs: expect.any(Number) as unknown,
+    });
+  });
+
+  it('of a node known from earlier is the first of this server, and when it was last seen is known', () => {
+    inventory.connected(hello(), '10.0.0.1');
+    inventory.reported('n1', report(1));
+    restart();
+    expect(node().lastSeenWallMs).toBeGreaterThan(0);
+    expect(inventory.connected(hello(), '10.0.0.1')).toBeUndefined();
   });
 });
 

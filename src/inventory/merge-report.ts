@@ -76,6 +76,21 @@ export function gpusWithMissing(
   ];
 }
 
+/** Devices known from before this server started: whether they are there, and well, is not known until the first full report. */
+export function gpusNotYetReported(remembered: Iterable<RememberedGpu>): readonly GpuReport[] {
+  return [...remembered].map((gpu) => ({
+    ...gpu,
+    foreign: [],
+    linkedTo: [],
+    health: {
+      state: 'unknown',
+      reason: 'not_yet_reported',
+      evidence: "waiting for the agent's first report since this server started",
+      clearedBy: 'the first report',
+    },
+  }));
+}
+
 /** What of a report could change a decision; heartbeats that only move ages and counters give the same text. */
 export function decisiveParts(report: NodeReport): string {
   return JSON.stringify([

@@ -1,7 +1,8 @@
-import type { NodeLiveness, NodeView, SchedulingIntent } from '../domain/cluster.js';
+import type { GpuReport, NodeLiveness, NodeView, SchedulingIntent } from '../domain/cluster.js';
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
 import {
   decisiveParts,
+  gpusNotYetReported,
   gpusWithMissing,
   mergeReport,
   rememberGpu,
@@ -19,10 +20,23 @@ export interface StoredNode {
   readonly agentVersion?: string;
   readonly gpus: readonly RememberedGpu[];
   readonly firstSeenWallMs: number;
+  /** Wall time of a report, ms, at most {@link LAST_SEEN_STEP_MS} before the last one; for people. */
+  readonly lastSeenWallMs?: number;
 }
+
+/** A report is only now and then worth a write: "last seen" is read after a restart, where minutes do not matter. */
+export const LAST_SEEN_STEP_MS = 10 * 60_000;
 
 /** How an operator sees a node nobody has decided anything about. */
 export const NO_INTENT: SchedulingIntent = { target: 'schedulable', actor: '', atWallMs: 0, sequence: 0 };
+
+/** A new stream compared with the one before it. */
+export interface Reconnection {
+  readonly sameProcess: boolean;
+  readonly sameBoot: boolean;
+  /** Time without a stream, ms; undefined when the new one came before the old one ended. */
+  readonly awayMs?: number;
+}
 
 /** What a report did. */
 export type ReportOutcome =
@@ -48,6 +62,8 @@ export class NodeEntry {
   private lastReportMs: number | undefined;
   /** Counts the streams, to know which one a command went out on. */
   private stream = 0;
+  /** When the last stream ended; undefined before the first did. */
+  private streamEndedMs: number | undefined;
   private reported = false;
   private liveness: NodeLiveness = 'unseen';
   private livenessSinceMs: number;
@@ -78,7 +94,9 @@ export class NodeEntry {
     return this.streamSinceMs !== undefined;
   }
 
-  connect(hello: Hello, address: string, nowMs: number): void {
+  /** Returns what this stream is to the one before it; undefined for the first of this server life. */
+  connect(hello: Hello, address: string, nowMs: number): Reconnection | undefined {
+    const back = this.stream === 0 ? undefined : this.reconnection(hello, nowMs);
     if (this.instanceId !== hello.instanceId) {
       this.instanceId = hello.instanceId;
       // A new agent process counts its reports from the start; comparing with the old one's would drop them all.
@@ -95,10 +113,21 @@ export class NodeEntry {
       ...(hello.bootId === undefined ? {} : { bootId: hello.bootId }),
     });
     this.cached = undefined;
+    return back;
   }
 
-  disconnect(): void {
+  private reconnection(hello: Hello, nowMs: number): Reconnection {
+    const ended = this.streamSinceMs === undefined ? this.streamEndedMs : undefined;
+    return {
+      sameProcess: this.instanceId === hello.instanceId,
+      sameBoot: hello.bootId === undefined || hello.bootId === this.stored.bootId,
+      ...(ended === undefined ? {} : { awayMs: nowMs - ended }),
+    };
+  }
+
+  disconnect(nowMs: number): void {
     this.streamSinceMs = undefined;
+    this.streamEndedMs = nowMs;
     this.cached = undefined;
   }
 
@@ -106,6 +135,9 @@ export class NodeEntry {
     if (this.report !== undefined && report.sequence <= this.report.sequence) return 'stale';
     this.report = mergeReport(this.report, report);
     this.lastReportMs = nowMs;
+    // In either direction: a wall clock that was set must not leave a time in the future standing.
+    if (Math.abs(nowWallMs - (this.stored.lastSeenWallMs ?? 0)) >= LAST_SEEN_STEP_MS)
+      this.learn({ lastSeenWallMs: nowWallMs });
     if (report.complete) this.settle(report, nowWallMs);
     this.cached = undefined;
     const decisive = decisiveParts(this.report);
@@ -169,6 +201,16 @@ export class NodeEntry {
     this.cached = undefined;
   }
 
+  /** Before the first full report what is missing from a report proves nothing. */
+  private gpus(): readonly GpuReport[] {
+    const reported = this.report?.gpus ?? [];
+    const { gpus } = this.stored;
+    if (this.reported)
+      return gpusWithMissing(reported, new Map(gpus.map((gpu) => [gpu.uuid, gpu])), this.missingSinceWallMs);
+    const seen = new Set(reported.map((gpu) => gpu.uuid));
+    return [...reported, ...gpusNotYetReported(gpus.filter((gpu) => !seen.has(gpu.uuid)))];
+  }
+
   view(): NodeView {
     return (this.cached ??= this.buildView());
   }
@@ -181,6 +223,7 @@ export class NodeEntry {
       agentVersion: stored.agentVersion,
       bootId: stored.bootId,
       lastReportMs: this.lastReportMs,
+      lastSeenWallMs: stored.lastSeenWallMs,
     };
     return {
       id: stored.id,
@@ -192,11 +235,7 @@ export class NodeEntry {
       labels: stored.labels,
       address: stored.address,
       engines: report?.engines ?? [],
-      gpus: gpusWithMissing(
-        report?.gpus ?? [],
-        new Map(stored.gpus.map((gpu) => [gpu.uuid, gpu])),
-        this.missingSinceWallMs,
-      ),
+      gpus: this.gpus(),
       shards: report?.shards ?? [],
       portsTaken: report?.portsTaken ?? [],
       weightsPresent: report?.weightsPresent ?? [],

@@ -8,7 +8,7 @@ import { CLOCK, type Clock } from '../shared/clock.js';
 
 const PASS_BUCKETS_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
 const NODE_STATES: readonly NodeLiveness[] = ['unseen', 'connected', 'unreachable', 'lost', 'flapping'];
-const GPU_STATES = ['healthy', 'suspect', 'excluded'] as const;
+const GPU_STATES = ['healthy', 'suspect', 'excluded', 'unknown'] as const;
 
 /**
  * The control plane in numbers. Everything that is a state is read at scrape time from the same snapshot decisions are

@@ -84,15 +84,23 @@ function intentWord(intent: ReplicaRecord['intent']): string {
   }
 }
 
+/** What of a replica's last look is compared with the next. */
+export type SeenState = Pick<ReplicaView, 'state' | 'reason'>;
+
 /** Entries for replicas that became Ready or stopped being so. */
 export function stateEvents(
-  before: ReadonlyMap<string, ReplicaView['state']>,
+  before: ReadonlyMap<string, SeenState>,
   replicas: readonly ReplicaView[],
 ): readonly EventInput[] {
   return replicas.flatMap((replica): EventInput[] => {
-    const was = before.get(replica.record.id);
+    const seen = before.get(replica.record.id);
+    const was = seen?.state;
     if (was === replica.state) return [];
     const base = { ...about(replica.record), actor: ACTOR };
+    if (replica.state === 'ready' && seen?.reason?.code === 'awaits_agent') {
+      const message = `generation ${replica.record.generation} was found running; nothing was started`;
+      return [{ type: 'ReplicaAdopted', ...base, reason: { code: 'adopted', message } }];
+    }
     if (replica.state === 'ready') {
       const reason = { code: 'ready', message: `generation ${replica.record.generation} answers` };
       return [{ type: 'ReplicaReady', ...base, reason }];

@@ -6,22 +6,23 @@ import {
   type OnApplicationBootstrap,
   type OnModuleInit,
 } from '@nestjs/common';
-import {
-  shardKey,
-  type Action,
-  type Plan,
-  type Reason,
-  type ReplicaState,
-  type Snapshot,
-} from '../domain/cluster.js';
+import { shardKey, type Action, type Plan, type Reason, type Snapshot } from '../domain/cluster.js';
 import { checkPlan } from '../domain/reconcile/check-plan.js';
+import { startRefusal } from '../domain/reconcile/refusal.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';
 import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 import { errorChain } from '../shared/errors.js';
 import { StoreError } from '../store/ports.js';
 import { ClusterState, planOps } from './cluster-state.js';
-import { planEvents, stateEvents } from './plan-events.js';
-import { DISPATCHER, type CommandAnswer, type Dispatcher, type StatusSink } from './ports.js';
+import { planEvents, type SeenState, stateEvents } from './plan-events.js';
+import { LinkStory } from './link-story.js';
+import {
+  DISPATCHER,
+  type CommandAnswer,
+  type Dispatcher,
+  type LinkChange,
+  type StatusSink,
+} from './ports.js';
 import { modelProspects } from './prospects.js';
 import { ReconcileLoop } from './reconcile-loop.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from './reconciler-settings.js';
@@ -60,8 +61,9 @@ export class ReconcilerService
   private startedMs = 0;
   private last: PassRecord | undefined;
   private lastSuccess: PassRecord | undefined;
-  private states: ReadonlyMap<string, ReplicaState> = new Map();
+  private states: ReadonlyMap<string, SeenState> = new Map();
   private observer: PassObserver | undefined;
+  private readonly links = new LinkStory();
   /** Violations and store failures already in the log, so that two-second repetitions are not. */
   private alarmed = '';
 
@@ -98,16 +100,21 @@ export class ReconcilerService
     this.wake();
   }
 
+  linkChanged(nodeId: string, change: LinkChange): void {
+    const event = this.links.tell(nodeId, change, this.settings.clock.monotonicMs());
+    if (event !== undefined) this.events.append(event);
+  }
+
   commandAnswered(nodeId: string, answer: CommandAnswer): void {
     if (answer.outcome === 'refused' && answer.shardKey !== undefined) {
       this.settings.logger.warn(
         { node: nodeId, shard: answer.shardKey, verdict: answer.verdict },
         `an agent refused a command: ${answer.message ?? 'no message'}`,
       );
-      this.state.commandRefused(answer.shardKey, {
-        verdict: answer.verdict ?? 'unknown',
-        ...(answer.message === undefined ? {} : { message: answer.message }),
-      });
+      const refusal = startRefusal(answer);
+      if (refusal !== undefined) this.state.commandRefused(answer.shardKey, refusal);
+      if (answer.cause === 'staleTerm')
+        this.linkChanged(nodeId, { kind: 'staleTerm', message: answer.message ?? 'no message' });
     }
     this.wake();
   }
@@ -264,7 +271,7 @@ export class ReconcilerService
     });
     this.publisher.publish(plan.published, prospects);
     for (const event of stateEvents(this.states, replicas)) this.events.append(event);
-    this.states = new Map(replicas.map((replica) => [replica.record.id, replica.state]));
+    this.states = new Map(replicas.map((replica) => [replica.record.id, replica]));
   }
 
   /** Sends a command; the key under which the plan's memory counts it as sent, when it could not be. */
@@ -282,10 +289,10 @@ export class ReconcilerService
     return undefined;
   }
 
-  private statesOf(snapshot: Snapshot): ReadonlyMap<string, ReplicaState> {
+  private statesOf(snapshot: Snapshot): ReadonlyMap<string, SeenState> {
     const { clock } = this.settings;
     const replicas = viewReplicas(snapshot, clock.monotonicMs(), clock.wallMs());
-    return new Map(replicas.map((replica) => [replica.record.id, replica.state]));
+    return new Map(replicas.map((replica) => [replica.record.id, replica]));
   }
 
   private isNews(alarm: string): boolean {

@@ -35,6 +35,13 @@ const readyCount = async (server: ControlServer, model = 'm1'): Promise<number> 
 const commandsOf = (agent: FakeAgent) =>
   agent.received.filter((message) => message.kind === 'start' || message.kind === 'stop');
 
+interface Told {
+  readonly type: string;
+  readonly reason: { readonly message: string };
+}
+const eventsOf = async (server: ControlServer): Promise<readonly Told[]> =>
+  (await server.admin('events')).json.items;
+
 /** Lets the loop run its passes; what should not happen had every chance to. */
 async function passes(server: ControlServer, count: number): Promise<void> {
   const reconciler = reconcilerOf(server);
@@ -84,7 +91,8 @@ describe('the order of things', () => {
   });
 
   it('an agent that refuses a start is not asked again; another node is', async () => {
-    const server = await start({}, { baseBackoff: 50 });
+    // However long failed starts wait: this one did not fail, it was never made.
+    const server = await start({}, { baseBackoff: 3_600_000, maxBackoff: 3_600_000 });
     const first = await server.join('n1', { onStart: 'manual' });
     const { order } = await first.next('start');
     const second = await server.join('n2');
@@ -104,6 +112,23 @@ describe('the order of things', () => {
       permanent: true,
       lastMessage: 'not in my file',
     });
+  });
+
+  it('a refusal of our term is no failure of the start', async () => {
+    const server = await start();
+    const agent = await server.join('n1', { onStart: 'manual' });
+    const { order } = await agent.next('start');
+    agent.answer({
+      commandId: order.commandId,
+      outcome: 'refused',
+      cause: 'staleTerm',
+      message: 'term 1 is over, this agent obeys 9',
+    });
+    agent.report();
+    await waitFor(async () => (await eventsOf(server)).some(({ type }) => type === 'TermRefused'));
+    await passes(server, 3);
+    expect((await server.admin('models/m1')).json.backoffs).toEqual([]);
+    expect((await replicasOf(server))[0]).toMatchObject({ generation: 1, state: 'starting', restarts: 0 });
   });
 
   it('a phase only a newer agent knows neither stops nor publishes anything', async () => {
@@ -241,6 +266,14 @@ describe('a restart of the server', () => {
     server.config.control.settleAfterStart = 60_000;
     await server.start();
     expect(await readyCount(server)).toBe(3);
+    // Nothing was heard yet: that is no bad news, and says so.
+    expect((await server.admin('status')).json.warnings).toEqual([]);
+    expect(await replicasOf(server)).toMatchObject(
+      Array.from({ length: 3 }, () => ({ state: 'unknown', reason: { code: 'awaits_agent' } })),
+    );
+    expect((await server.admin('nodes/n2')).json.stateReason).toMatch(
+      /^waiting for the agent's first report to this server, last seen \d+ s ago$/,
+    );
     const back: FakeAgent[] = [];
     for (const former of agents) {
       await passes(server, 2);
@@ -254,6 +287,23 @@ describe('a restart of the server', () => {
     expect(await readyCount(server)).toBe(3);
     expect(back.flatMap(commandsOf)).toEqual([]);
     expect((await back[0]?.next('welcome'))?.welcome.term).toBe(2);
+    await waitFor(
+      async () => (await eventsOf(server)).filter(({ type }) => type === 'ReplicaAdopted').length === 3,
+    );
+  });
+
+  it('tells who came back and with what', async () => {
+    const server = await start();
+    const agent = await server.join('n1');
+    await waitFor(async () => (await readyCount(server)) === 1);
+    agent.leave();
+    await waitFor(async () => (await eventsOf(server)).some(({ type }) => type === 'AgentDisconnected'));
+    const again = await server.join('n1', { hello: { bootId: 'boot-n1' } });
+    for (const [id, shard] of agent.shards) again.shards.set(id, shard);
+    again.report();
+    await waitFor(async () => (await eventsOf(server)).some(({ type }) => type === 'AgentReconnected'));
+    const told = (await eventsOf(server)).find(({ type }) => type === 'AgentReconnected');
+    expect(told?.reason.message).toContain('a new agent process');
   });
 
   it('on an older state takes what runs over instead of starting it again', async () => {

@@ -240,13 +240,19 @@ export class Agent {
 
   takeStart(order: StartOrder): CommandResult {
     const { commandId, command, term } = order;
-    if (term < this.highestTerm) return { commandId, outcome: 'refused', message: `stale term ${term}` };
+    if (term < this.highestTerm)
+      return { commandId, outcome: 'refused', cause: 'staleTerm', message: `stale term ${term}` };
     this.highestTerm = term;
     const present = this.shards.get(command.shardId);
     if (present?.command.generation === command.generation) return { commandId, outcome: 'already' };
     const highest = this.#generations.get(command.shardId) ?? 0;
     if (command.generation <= highest)
-      return { commandId, outcome: 'refused', message: `generation ${command.generation} is over` };
+      return {
+        commandId,
+        outcome: 'refused',
+        cause: 'oldGeneration',
+        message: `generation ${command.generation} is over`,
+      };
     if (present !== undefined && present.phase !== 'exited')
       this.world.fail(
         'agent_two_generations',
@@ -270,11 +276,17 @@ export class Agent {
 
   takeStop(order: StopOrder): CommandResult {
     const { commandId, shardId, generation, term } = order;
-    if (term < this.highestTerm) return { commandId, outcome: 'refused', message: `stale term ${term}` };
+    if (term < this.highestTerm)
+      return { commandId, outcome: 'refused', cause: 'staleTerm', message: `stale term ${term}` };
     this.highestTerm = term;
     const present = this.shards.get(shardId);
     if (present !== undefined && present.command.generation > generation)
-      return { commandId, outcome: 'refused', message: `runs ${present.command.generation} by now` };
+      return {
+        commandId,
+        outcome: 'refused',
+        cause: 'oldGeneration',
+        message: `runs ${present.command.generation} by now`,
+      };
     this.#generations.set(shardId, Math.max(generation, this.#generations.get(shardId) ?? 0));
     if (present === undefined) return { commandId, outcome: 'already' };
     if (present.phase === 'exited') {

@@ -8,6 +8,8 @@ export class MoveChecks {
   /** Since when a replica's generation is published, and since when it is no more. */
   readonly #publishedMs = new Map<string, number>();
   readonly #droppedMs = new Map<string, number>();
+  /** Since when a replica's generation is on its way out; it may have left the router long before, with its node. */
+  readonly #drainingMs = new Map<string, number>();
 
   constructor(private readonly world: World) {}
 
@@ -178,9 +180,16 @@ export class MoveChecks {
   /** No stream holds up a drain for longer than the grace, while there is somebody to be told. */
   #overdue(server: Server, snapshot: Snapshot, after: readonly ReplicaRecord[]): void {
     for (const record of after) {
-      const droppedMs = this.#droppedMs.get(replicaKey(record.id, record.generation));
-      if (record.intent !== 'drain' || droppedMs === undefined) continue;
-      const sinceMs = Math.max(droppedMs, server.startedMs, server.awakeSinceMs);
+      const key = replicaKey(record.id, record.generation);
+      if (record.intent !== 'drain') {
+        this.#drainingMs.delete(key);
+        continue;
+      }
+      if (!this.#drainingMs.has(key)) this.#drainingMs.set(key, this.world.nowMs);
+      const droppedMs = this.#droppedMs.get(key);
+      if (droppedMs === undefined) continue;
+      const drainingMs = this.#drainingMs.get(key) ?? this.world.nowMs;
+      const sinceMs = Math.max(droppedMs, drainingMs, server.startedMs, server.awakeSinceMs);
       const waitedMs = this.world.nowMs - sinceMs;
       const told = record.shards.every(({ nodeId }) => talks(nodeOf(snapshot, nodeId)));
       if (told && waitedMs > this.world.policy.streamGraceMs + OVERDUE_SLACK_MS)

@@ -13,6 +13,7 @@ import {
   type Snapshot,
 } from '../../src/domain/cluster.js';
 import { checkPlan } from '../../src/domain/reconcile/check-plan.js';
+import { startRefusal } from '../../src/domain/reconcile/refusal.js';
 import { reconcile } from '../../src/domain/reconcile/reconcile.js';
 import { NO_INTENT, NodeEntry } from '../../src/inventory/node-entry.js';
 import type { Session, Up } from './network.js';
@@ -118,9 +119,8 @@ export class Server {
       if (outcome === 'changed') this.#wake();
     } else {
       const key = entry.commandAnswered(message.result.commandId);
-      const { outcome, message: said = '', verdict } = message.result;
-      if (key !== undefined && outcome === 'refused' && !said.startsWith('stale term'))
-        this.#refusals.set(key, { verdict: verdict ?? 'unknown', message: said });
+      const refusal = message.result.outcome === 'refused' ? startRefusal(message.result) : undefined;
+      if (key !== undefined && refusal !== undefined) this.#refusals.set(key, refusal);
     }
   }
 
@@ -171,7 +171,7 @@ export class Server {
     // A late close of an old stream says nothing about the present one.
     if (this.sessions.get(session.nodeId) !== session) return;
     this.sessions.delete(session.nodeId);
-    this.entries.get(session.nodeId)?.disconnect();
+    this.entries.get(session.nodeId)?.disconnect(this.world.nowMs);
   }
 
   // -------------------------------------------------------------- what operators say

@@ -22,7 +22,11 @@ function headline(view: PlacementView, surface: Surface): string {
     view.basis === 'now'
       ? 'as it would be decided now'
       : `as it was decided ${age(view.at, surface.nowMs)} ago${view.replicaId === undefined ? '' : ` for ${view.replicaId}`}`;
-  return paint(`${plain(view.model)}: ${view.have} of ${view.desired} replicas, ${when}`, 'strong', surface);
+  return paint(
+    `${plain(view.model)}: ${view.have} of ${view.desired} replicas placed, ${when}`,
+    'strong',
+    surface,
+  );
 }
 
 function verdict({ explanation }: PlacementView, surface: Surface): string[] {

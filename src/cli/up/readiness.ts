@@ -83,7 +83,7 @@ function news(
     const own = replicas.filter((replica) => replica.model === model.name);
     const placed = own.map(({ state, progress, reason }) =>
       // Known from an earlier run, and its agent is only just starting.
-      state === 'unreachable'
+      state === 'unreachable' || reason?.code === 'awaits_agent' || reason?.code === 'no_nodes'
         ? 'waiting for the agent'
         : [state, progress ?? reason?.message].filter(Boolean).join(': '),
     );

@@ -139,7 +139,7 @@ function gangChange(profile: Profile, explained: ProfileExplanation): Change | u
     .flatMap((node) => nodeChange(profile, node))
     .toSorted((a, b) => a.cost - b.cost)
     .slice(0, missing);
-  const have = `needs ${profile.shards} nodes with ${profile.gpus} GPUs each; ${counted(fitting.length, 'node')} fit`;
+  const have = `needs ${counted(profile.shards, 'node')} with ${counted(profile.gpus, 'GPU')} each; ${counted(fitting.length, 'node')} fit`;
   if (near.length < missing)
     return change(70, 'change_add_node', `${have}; add ${counted(missing - near.length, 'node')}`);
   const cost = near.reduce((sum, one) => sum + one.cost, 0);

@@ -6,7 +6,13 @@
 import type { EngineOffer, GpuReport, ModelSpec, NodeView, Profile, Reason } from '../cluster.js';
 import { freeMemoryBytes, type GpuHolder, holdersOf, type NodeBookings } from './bookings.js';
 import { freePorts, hasFreePorts } from './ports.js';
-import { bytes, duration, placementReason } from './reasons.js';
+import {
+  awaitingFirstReport,
+  bytes,
+  duration,
+  type PlacementReasonCode,
+  placementReason,
+} from './reasons.js';
 import { labelOf, matchesGlob, type PlacementQuery, type PlacementWorld } from './world.js';
 
 /** One node as a candidate for one shard. */
@@ -41,11 +47,11 @@ interface Filter<Candidate> {
 /** Liveness first: every other fact of a silent node is old. */
 const livenessFilter: Filter<NodeCandidate> = {
   blocks: ({ node }) => node.liveness !== 'connected',
-  reason: ({ node }) => {
+  reason: ({ node, world }) => {
     const why = node.livenessReason === undefined ? '' : `: ${node.livenessReason}`;
     switch (node.liveness) {
       case 'unseen':
-        return placementReason('node_unseen', 'not seen since this server started');
+        return placementReason('node_unseen', awaitingFirstReport(node, world.nowWallMs));
       case 'unreachable':
         return placementReason('node_unreachable', `no report reaches us${why}`);
       case 'lost':
@@ -214,11 +220,18 @@ const typeFilter: Filter<GpuCandidate> = {
     placementReason('gpu_type_mismatch', `is ${gpu.vendor}/${gpu.type}, wants ${profile.gpuType ?? '*'}`),
 };
 
+const HEALTH_CODES = {
+  healthy: 'gpu_suspect',
+  suspect: 'gpu_suspect',
+  excluded: 'gpu_excluded',
+  unknown: 'gpu_not_reported',
+} as const satisfies Record<GpuReport['health']['state'], PlacementReasonCode>;
+
 const healthFilter: Filter<GpuCandidate> = {
   blocks: ({ gpu }) => gpu.health.state !== 'healthy',
   reason: ({ gpu }) => {
     const { state, reason, evidence, clearedBy } = gpu.health;
-    const code = state === 'excluded' ? 'gpu_excluded' : 'gpu_suspect';
+    const code = HEALTH_CODES[state];
     const parts = [reason ?? 'no reason given', evidence, clearedBy && `cleared by ${clearedBy}`];
     return placementReason(code, parts.filter(Boolean).join('; '));
   },

@@ -260,7 +260,7 @@ function explainProfile(world: PlacementWorld, query: PlacementQuery, profile: P
     reasons.push(
       placementReason(
         'gang_too_few_nodes',
-        `needs ${profile.shards} nodes with ${profile.gpus} GPUs of one type and common ports each at the same time; ${fitting} fit`,
+        `needs ${counted(profile.shards, 'node')} with ${counted(profile.gpus, 'GPU')} of one type and common ports each at the same time; ${fitting} fit`,
         { needed: profile.shards, fitting },
       ),
     );
@@ -285,8 +285,8 @@ function tooFewGpus(profile: Profile, gpus: readonly GpuVerdict[]): Reason {
   const types = [...usable].map(([type, count]) => `${count} ${type}`).join(', ');
   const message =
     gpus.length === 0
-      ? `needs ${profile.gpus} GPUs, has none`
-      : `needs ${profile.gpus} GPUs of one type, ${types || 'none'} usable of ${gpus.length}`;
+      ? `needs ${counted(profile.gpus, 'GPU')}, has none`
+      : `needs ${counted(profile.gpus, 'GPU')}${profile.gpus > 1 ? ' of one type' : ''}, ${types || 'none'} usable of ${gpus.length}`;
   return placementReason('gpus_too_few', message, { needed: profile.gpus, free, present: gpus.length });
 }
 

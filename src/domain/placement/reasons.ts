@@ -2,7 +2,7 @@
  * Every reason placement can give, in one place: the code, and the sentence with the numbers in it. Nothing else in the program
  * words a placement "no"; explain, records, events, metrics and `ctl` show these values unchanged.
  */
-import type { Reason } from '../cluster.js';
+import type { NodeView, Reason } from '../cluster.js';
 
 /** Codes and what each stands for. The order is the order in which an operator would want to read them. */
 export const PLACEMENT_REASONS = {
@@ -26,6 +26,7 @@ export const PLACEMENT_REASONS = {
   no_free_port: 'no port of the range is free on the node',
   gpu_type_mismatch: 'the GPU is of another type',
   gpu_excluded: 'the GPU is excluded for its health',
+  gpu_not_reported: 'the GPU is known from earlier and no report of it has arrived yet',
   gpu_suspect: 'the GPU is under suspicion',
   gpu_draining: 'the GPU is being emptied or kept free by an operator',
   gpu_held: 'the GPU is held whole by a shard',
@@ -65,6 +66,13 @@ export function duration(ms: number): string {
   if (seconds < 120) return `${seconds} s`;
   if (seconds < 7_200) return `${Math.ceil(seconds / 60)} min`;
   return `${trimmed(seconds / 3_600)} h`;
+}
+
+/** Why nothing is known of a node yet: its agent has not reported to this server. */
+export function awaitingFirstReport(node: Pick<NodeView, 'lastSeenWallMs'>, nowWallMs: number): string {
+  const { lastSeenWallMs } = node;
+  const seen = lastSeenWallMs === undefined ? '' : `, last seen ${duration(nowWallMs - lastSeenWallMs)} ago`;
+  return `waiting for the agent's first report to this server${seen}`;
 }
 
 /** `1 node`, `2 nodes`. */

@@ -84,6 +84,19 @@ describe('back-off', () => {
     expect(afterFailures([{ profile: 'a', nodeId: 'n1', cause: 'crashed' }]).last.permanent).toBe(false);
   });
 
+  it('tries another node at once when only this one is unable, and slows down when all are', () => {
+    const unable = (nodeId: string) => ({ profile: 'a', nodeId, cause: 'notAllowed' as const });
+    const nodes = Array.from({ length: 9 }, (_, n) => unable(`n${n}`));
+    expect(afterFailures(nodes.slice(0, 1)).last).toMatchObject({ permanent: true, delayMs: 0 });
+    expect(afterFailures(nodes.slice(0, 8)).last.delayMs).toBe(0);
+    expect(afterFailures(nodes).last.delayMs).toBe(DEFAULT_POLICY.baseBackoffMs);
+  });
+
+  it('does not hurry from node to node with what no node can run', () => {
+    const flag = { profile: 'a', nodeId: 'n1', cause: 'badFlag' as const };
+    expect(afterFailures([flag]).last.delayMs).toBe(DEFAULT_POLICY.baseBackoffMs);
+  });
+
   it('never waits longer after a restart than the delay was, whatever the wall clock says', () => {
     const { last } = afterFailures([{ profile: 'a', nodeId: 'n1', cause: 'crashed' }]);
     expect(leftAfterRestartMs(last, -1_000_000)).toBe(last.delayMs);

@@ -3,7 +3,13 @@
  * crash loop; the wait itself grows with all failures of the replica, wherever they happened, so that a broken model tours the
  * cluster no faster than it would crash in one place.
  */
-import { type BackoffRecord, PERMANENT_VERDICTS, type ReplicaRecord, type Verdict } from '../cluster.js';
+import {
+  type BackoffRecord,
+  NODE_VERDICTS,
+  PERMANENT_VERDICTS,
+  type ReplicaRecord,
+  type Verdict,
+} from '../cluster.js';
 import type { ControlPolicy } from './policy.js';
 
 /** A failure as found in reports, refusals or evidence. */
@@ -21,6 +27,8 @@ export interface Failure {
  * is something else wrong, and then it waits like any failure.
  */
 const PORT_RETRIES = 5;
+/** Nodes tried one right after the other when each is found unable for a reason of its own; then the tour slows down. */
+const NODE_RETRIES = 8;
 /** Chance takes off up to this share of a delay, never adds: the cap stays a cap and a doubled delay stays the longer one. */
 const JITTER_SHARE = 0.2;
 
@@ -68,6 +76,8 @@ function delayFor(
   random: () => number,
 ): number {
   if (cause === 'portTaken' && failures <= PORT_RETRIES) return 0;
+  // The place is parked, so trying the next one at once cannot become a storm on this one.
+  if (NODE_VERDICTS.has(cause) && known.filter((one) => one.permanent).length < NODE_RETRIES) return 0;
   // A permanent cause parks the place, so the next try is elsewhere; leftovers of others on a GPU are not the model's fault.
   const doublings = PERMANENT_VERDICTS.has(cause) || cause === 'gpuNotEmpty' ? 0 : countedFailures(known);
   const full = Math.min(policy.maxBackoffMs, policy.baseBackoffMs * 2 ** Math.min(doublings, 30));

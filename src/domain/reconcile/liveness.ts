@@ -11,7 +11,7 @@ import type {
   Reason,
   Snapshot,
 } from '../cluster.js';
-import { duration } from '../placement/reasons.js';
+import { counted, duration } from '../placement/reasons.js';
 import type { ControlPolicy } from './policy.js';
 import { because, type ReconcileReasonCode } from './reasons.js';
 
@@ -132,12 +132,21 @@ function judgeTalking(node: NodeView, memory: NodeMemory, policy: ControlPolicy,
     node.liveness === 'flapping'
       ? steadyMs < policy.flapSteadyMs
       : memory.reconnectsMs.length >= policy.flapCount && steadyMs < policy.flapSteadyMs;
-  if (!flapping) return { liveness: 'connected', code: 'node_connected', message: 'reports' };
+  if (!flapping) return { liveness: 'connected', code: 'node_connected', message: connectedBecause(node) };
   return {
     liveness: 'flapping',
     code: 'node_flapping',
     message: `reconnected ${memory.reconnectsMs.length} times within ${duration(policy.flapWindowMs)}; must stay for ${duration(policy.flapSteadyMs)}`,
   };
+}
+
+/** What a node that is seen for the first time in this server life brings with it: found running is taken as it is. */
+function connectedBecause(node: NodeView): string {
+  if (node.liveness !== 'unseen') return `reports again, ${node.liveness} before`;
+  const found = node.shards.filter(({ phase }) => phase !== 'exited').length;
+  return found === 0
+    ? 'first report to this server'
+    : `first report to this server; ${counted(found, 'engine')} of ours found running and left as they are`;
 }
 
 /** A new stream, or a return from silence on the old one, is a reconnect. */

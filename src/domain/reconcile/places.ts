@@ -24,13 +24,18 @@ export function placeReplicas(pass: Pass): void {
     left = placeModel(pass, model, left);
 }
 
+/** Nodes named in one sentence. */
+const NAMED_MAX = 4;
+
 /** Why nothing at all is placed in this pass. */
 export function blockedReason(pass: Pass): Reason | undefined {
   if (pass.settling) {
     const { judgeFromMs } = pass.liveness.memory;
-    const missing = [...pass.nodes.values()].filter((node) => (node.lastReportMs ?? -1) < judgeFromMs).length;
-    const message = `just started or woken up; ${missing} nodes have not reported since`;
-    return because('settling', message, { missing });
+    const unheard = [...pass.nodes.values()].filter((node) => (node.lastReportMs ?? -1) < judgeFromMs);
+    const names = unheard.slice(0, NAMED_MAX).map(({ id }) => id);
+    const more = unheard.length > NAMED_MAX ? ` and ${unheard.length - NAMED_MAX} more` : '';
+    const message = `just started or woken up; waiting for the first report of ${names.join(', ')}${more}`;
+    return because('settling', message, { missing: unheard.length });
   }
   if (pass.braking) return because('mass_loss', 'so many nodes are silent at once that nothing is moved');
   return undefined;
@@ -62,9 +67,17 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
       continue;
     }
     if (plain) full = true;
-    pass.notDone.push({ subject: `replica/${record.id}`, reason: because('no_place', 'fits nowhere') });
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: nowhereBecause(pass, model) });
   }
   return left;
+}
+
+/** The nearest change that would help, as the explanation of this pass found it. */
+function nowhereBecause(pass: Pass, model: ModelSpec): Reason {
+  if (![...pass.nodes.values()].some(({ reported }) => reported))
+    return because('no_nodes', 'no agent has reported yet');
+  const nearest = pass.explanations.find((one) => one.model === model.name)?.counterfactual;
+  return because('no_place', nearest === undefined ? 'fits nowhere' : `fits nowhere: ${nearest.message}`);
 }
 
 /** Why no further engine may begin to load for a move: each load saturates disk and network for the others. */

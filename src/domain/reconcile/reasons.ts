@@ -50,6 +50,8 @@ export const RECONCILE_REASONS = {
   waits_for_turn: 'another replica is being moved first',
   waits_for_load: 'enough engines are loading already',
   unreachable: 'its node is silent',
+  awaits_agent: 'its node has not reported to this server yet',
+  no_nodes: 'no agent has ever reported, so there is nowhere to place anything',
   replacement_overdue: 'its replacement takes longer than the bound',
   gap_not_allowed:
     'the deadline is over but stopping it would leave the model without a copy, which was not allowed',

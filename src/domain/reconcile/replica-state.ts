@@ -11,7 +11,7 @@ import {
   type ShardAssignment,
   type Snapshot,
 } from '../cluster.js';
-import { duration } from '../placement/reasons.js';
+import { awaitingFirstReport, duration } from '../placement/reasons.js';
 import { failureOfGeneration } from './backoff.js';
 import type { ControlPolicy } from './policy.js';
 import { because } from './reasons.js';
@@ -94,8 +94,14 @@ export function replicaState(seen: ObservedReplica, retryLeftMs: number): Replic
   if (record.intent === 'drain') return 'draining';
   if (record.shards.length === 0) return unplacedState(seen.failure, retryLeftMs);
   if (seen.failure !== undefined) return 'unhealthy';
-  if (seen.shards.some(({ status }) => status.kind === 'silent' || status.kind === 'removed'))
+  if (
+    seen.shards.some(
+      ({ status }) => status.kind === 'removed' || (status.kind === 'silent' && !status.awaited),
+    )
+  )
     return 'unreachable';
+  // Nobody has been asked yet: after a restart of the server this is no bad news.
+  if (seen.silent) return 'unknown';
   if (seen.ready) return 'ready';
   return coarsestState(seen);
 }
@@ -130,7 +136,7 @@ export function viewReplicas(snapshot: Snapshot, nowMs: number, nowWallMs: numbe
       retryAtMs === undefined ? (seen.failure?.untilWallMs ?? nowWallMs) - nowWallMs : retryAtMs - nowMs;
     const own = view.backoffsOf(record.id);
     const latest = own.toSorted((a, b) => b.lastFailureWallMs - a.lastFailureWallMs)[0];
-    const reason = viewReason(seen, latest, leftMs);
+    const reason = viewReason(seen, latest, leftMs, (id) => awaited(nodes.get(id), nowWallMs));
     return {
       record,
       state: replicaState(seen, leftMs),
@@ -149,6 +155,7 @@ function viewReason(
   seen: ObservedReplica,
   latest: BackoffRecord | undefined,
   leftMs: number,
+  awaitedBecause: (nodeId: string) => string,
 ): Reason | undefined {
   if (seen.record.intent !== 'run') return seen.record.intentReason;
   if (seen.failure !== undefined && latest !== undefined) {
@@ -157,14 +164,20 @@ function viewReason(
       failures: latest.failures,
     });
   }
-  const silent = seen.shards.find(({ status }) => status.kind === 'silent');
+  const silent = seen.shards.find(({ status }) => status.kind === 'silent' && !status.awaited);
   if (silent !== undefined) return because('unreachable', `node ${silent.shard.nodeId} is silent`);
+  const unheard = seen.shards.find(({ status }) => status.kind === 'silent');
+  if (unheard !== undefined) return because('awaits_agent', awaitedBecause(unheard.shard.nodeId));
   const progress = seen.shards.find(
     ({ status }) => status.kind === 'seen' && status.report.progress !== undefined,
   );
   if (!seen.ready && progress?.status.kind === 'seen')
     return { code: 'progress', message: progress.status.report.progress ?? '' };
   return undefined;
+}
+
+function awaited(node: NodeView | undefined, nowWallMs: number): string {
+  return node === undefined ? '' : `${node.id}: ${awaitingFirstReport(node, nowWallMs)}`;
 }
 
 /** In-flight requests of a replica at its present generation, as our router counts them. */

@@ -14,8 +14,13 @@ export type ShardStatus =
   | { readonly kind: 'absent' }
   /** Its node talks but a command may be under way: it may run or not. */
   | { readonly kind: 'unsettled' }
-  /** Its node is silent; `report` is the last word. */
-  | { readonly kind: 'silent'; readonly lost: boolean; readonly report?: ShardReport }
+  /** Its node is silent; `report` is the last word. `awaited`: it has not reported to this server yet. */
+  | {
+      readonly kind: 'silent';
+      readonly lost: boolean;
+      readonly awaited: boolean;
+      readonly report?: ShardReport;
+    }
   /** Its node was removed by an operator, who thereby said that nothing runs there. */
   | { readonly kind: 'removed' };
 
@@ -28,7 +33,8 @@ export function shardStatus(
   if (node === undefined) return { kind: 'removed' };
   const report = node.shards.find((one) => one.shardId === shard.shardId && one.generation === generation);
   if (!isTalking(node)) {
-    const silent = { kind: 'silent', lost: node.liveness === 'lost' } as const;
+    const awaited = node.liveness === 'unseen' || node.liveness === 'connected';
+    const silent = { kind: 'silent', lost: node.liveness === 'lost', awaited } as const;
     return report === undefined ? silent : { ...silent, report };
   }
   if (report !== undefined) return { kind: 'seen', report };
