@@ -5,6 +5,7 @@ import { InventoryModule } from '../inventory/inventory.module.js';
 import { MetricsModule } from '../metrics/metrics.module.js';
 import { RouterModule } from '../router/router.module.js';
 import { AuditLog } from './audit-log.js';
+import { BackupController } from './backup.controller.js';
 import { ChangesController } from './changes.controller.js';
 import { ClusterReader } from './cluster-reader.js';
 import { ConfigController } from './config.controller.js';
@@ -31,6 +32,7 @@ const COMMON = [
   RoutingController,
   EventsController,
   ConfigController,
+  BackupController,
   DebugController,
   OpenApiController,
 ];

@@ -39,14 +39,24 @@ export class AuditLog {
     this.tell(record);
   }
 
-  /** A change that was refused is worth a record, but not an error of its own when the store takes none. */
+  /** A change that was refused. */
   refused(entry: AuditEntry): void {
-    const record = this.record(entry, 'refused');
+    this.note(entry, 'refused');
+  }
+
+  /** Something that changed nothing and is worth a record all the same. */
+  performed(entry: AuditEntry): void {
+    this.note(entry, 'ok');
+  }
+
+  /** Where nothing was changed the record is no condition: a store that takes none is no error of its own. */
+  private note(entry: AuditEntry, outcome: AuditView['outcome']): void {
+    const record = this.record(entry, outcome);
     this.tell(record);
     try {
       this.events.commit(this.ops(record));
     } catch (error) {
-      this.logger.warn({ err: error, component: 'audit' }, 'a refusal could not be recorded');
+      this.logger.warn({ err: error, component: 'audit' }, `a record could not be kept: ${entry.action}`);
     }
   }
 

@@ -16,6 +16,13 @@ export async function loadAgentWorld(): Promise<typeof startAgent> {
   return (await import('../agent/bootstrap.js')).startAgent;
 }
 
+/** What makes, checks and restores backups; SQLite comes with it. */
+export async function loadBackupWorld(): Promise<
+  typeof import('../store/backup.js') & typeof import('../store/restore.js')
+> {
+  return { ...(await import('../store/backup.js')), ...(await import('../store/restore.js')) };
+}
+
 /** Whether the built-in llama.cpp runs on this machine, and if not, why. */
 export async function embeddedEngine(): Promise<EmbeddedAvailability> {
   const { embeddedAvailable } = await import('../engines/embedded/availability.js');

@@ -1,70 +1,106 @@
 import Database from 'better-sqlite3';
 import { createHash } from 'node:crypto';
 import {
-  copyFileSync,
+  closeSync,
   existsSync,
-  mkdirSync,
+  fsyncSync,
   openSync,
   readFileSync,
   readSync,
   renameSync,
   rmSync,
-  closeSync,
-  fsyncSync,
-  readdirSync,
+  statSync,
 } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { OperatorError } from '../shared/errors.js';
+import { BACKUP_KEY, copyState, type BackupStamp } from './copy-state.js';
+import { SCHEMA_VERSION, schemaOf } from './migrations.js';
 import type { Collection } from './ports.js';
-import { checkIntegrity, readRows, SCHEMA_VERSION } from './sqlite-database.js';
-import {
-  databaseFiles,
-  makePrivate,
-  makeStateDir,
-  stateFiles,
-  syncDir,
-  writeDurably,
-  writeMarker,
-} from './state-files.js';
-import { StateLock } from './state-lock.js';
+import { checkIntegrity, readRows } from './sqlite-database.js';
+import { stateFiles, syncDir, writeDurably } from './state-files.js';
 import { TERM_KEY } from './tables.js';
+
+/** Where SQLite's header says how the file is written, and what it says for write-ahead logging. */
+const WRITE_VERSION_OFFSET = 18;
+const WAL_VERSION = 2;
 
 /** What a backup holds. */
 export interface BackupSummary {
   readonly file: string;
-  readonly schema: number;
-  readonly term: number;
-  readonly records: Partial<Record<Collection, number>>;
+  readonly bytes: number;
   readonly sha256: string;
+  readonly schema: number;
+  /** When it was made, RFC 3339; undefined for a copy of a state directory's own file. */
+  readonly madeAt?: string;
+  /** Version of the llmgw that made it. */
+  readonly build?: string;
+  readonly term: number;
+  /** Number of records of each collection that has any. */
+  readonly records: Partial<Record<Collection, number>>;
 }
 
 /**
- * Copies the state into one file with its checksum in `FILE.sha256` (the form `sha256sum -c` reads). The server may be
- * running: SQLite gives the copy one consistent moment. Throws {@link OperatorError}.
+ * Copies the state of a directory into one file with its checksum in `FILE.sha256` (the form `sha256sum -c` reads). A
+ * server may be running on it: SQLite gives the copy one consistent moment. Rejects with {@link OperatorError}.
  */
-export function createBackup(stateDir: string, file: string): BackupSummary {
+export async function createBackup(
+  stateDir: string,
+  file: string,
+  stamp: BackupStamp,
+): Promise<BackupSummary> {
   const files = stateFiles(stateDir);
   if (!existsSync(files.database)) {
     throw new OperatorError('not_found', `there is no state in ${stateDir}`, { field: 'state-dir' });
   }
+  return fillBackup(file, async (partial) => {
+    try {
+      await copyState(files.database, partial, stamp);
+      return undefined;
+    } catch (error) {
+      throw new OperatorError('refused', `the state in ${stateDir} cannot be copied`, { cause: error });
+    }
+  });
+}
+
+/**
+ * Makes the backup `file` from what `fill` writes into the empty file it is given, and whose SHA-256 (hex) it may tell:
+ * checked before it gets its name, and nothing is left when anything fails. Rejects with {@link OperatorError} or what
+ * `fill` rejects with.
+ */
+export async function fillBackup(
+  file: string,
+  fill: (partial: string) => Promise<string | undefined>,
+): Promise<BackupSummary> {
   if (existsSync(file)) {
     throw new OperatorError('conflict', `${file} exists; a backup never overwrites one`, { field: 'file' });
   }
-  const temporary = `${file}.partial`;
-  rmSync(temporary, { force: true });
-  const source = new Database(files.database, { readonly: true, fileMustExist: true });
+  const partial = `${file}.partial`;
+  makeEmpty(partial);
   try {
-    source.prepare('VACUUM INTO ?').run(temporary);
-  } finally {
-    source.close();
+    const expected = await fill(partial);
+    syncFile(partial);
+    const summary = verifyBackup(partial);
+    if (expected !== undefined && expected !== summary.sha256) {
+      throw new OperatorError('unreachable', 'the copy was damaged on its way here', { hint: 'try again' });
+    }
+    writeDurably(checksumFile(file), `${summary.sha256}  ${basename(file)}\n`);
+    renameSync(partial, file);
+    syncDir(dirname(file));
+    return { ...summary, file };
+  } catch (error) {
+    rmSync(partial, { force: true });
+    throw error;
   }
-  makePrivate(temporary);
-  syncFile(temporary);
-  const sha256 = fileSha256(temporary);
-  writeDurably(checksumFile(file), `${sha256}  ${basename(file)}\n`);
-  renameSync(temporary, file);
-  syncDir(dirname(file));
-  return verifyBackup(file);
+}
+
+/** Readable by its owner only from the first byte on: hashes of keys and tokens will lie in it. */
+function makeEmpty(path: string): void {
+  try {
+    rmSync(path, { force: true });
+    closeSync(openSync(path, 'wx', 0o600));
+  } catch (error) {
+    throw new OperatorError('invalid_argument', `${path} cannot be written`, { field: 'file', cause: error });
+  }
 }
 
 /** Checks a backup as a restore would: checksum, SQLite's own check, every row. Throws {@link OperatorError}. */
@@ -76,10 +112,10 @@ export function verifyBackup(file: string): BackupSummary {
   if (expected !== undefined && expected !== sha256) {
     throw damaged(file, 'its content does not match its .sha256');
   }
-  // Immutable: SQLite must not leave -wal and -shm files beside somebody's backup.
+  // From memory: SQLite must not leave files of its own beside somebody's backup.
   const database = openReadOnly(file);
   try {
-    const schema = Number(database.pragma('user_version', { simple: true }));
+    const schema = schemaOf(database);
     if (schema > SCHEMA_VERSION) {
       throw new OperatorError(
         'refused',
@@ -88,7 +124,7 @@ export function verifyBackup(file: string): BackupSummary {
       );
     }
     checkIntegrity(database, (what) => damaged(file, what));
-    return { file, schema, sha256, ...contents(database) };
+    return { file, bytes: statSync(file).size, sha256, schema, ...contents(database) };
   } catch (error) {
     if (error instanceof OperatorError) throw error;
     throw damaged(file, error instanceof Error ? error.message : 'it cannot be read', error);
@@ -97,79 +133,35 @@ export function verifyBackup(file: string): BackupSummary {
   }
 }
 
-/**
- * Puts a backup in place of the state. The server must be stopped. What was there is moved aside, never deleted; a state
- * that is there and sound is replaced only with `replace`. Throws {@link OperatorError}, or StoreError `locked`.
- */
-export function restoreBackup(
-  file: string,
-  stateDir: string,
-  options: { readonly replace?: boolean; readonly nowText: string },
-): BackupSummary & { readonly movedAside?: string } {
-  const summary = verifyBackup(file);
-  const files = stateFiles(stateDir);
-  makeStateDir(stateDir);
-  const lock = StateLock.take(files, options.nowText);
-  try {
-    if (existsSync(files.database) && options.replace !== true && isSound(files.database)) {
-      throw new OperatorError('conflict', `${stateDir} holds a sound state`, {
-        hint: 'repeat with --replace to put the backup in its place; the present state is moved aside',
-      });
-    }
-    const movedAside = moveAside(stateDir, options.nowText);
-    const temporary = `${files.database}.restoring`;
-    copyFileSync(file, temporary);
-    makePrivate(temporary);
-    syncFile(temporary);
-    renameSync(temporary, files.database);
-    syncDir(stateDir);
-    writeMarker(files, summary.schema);
-    return movedAside === undefined ? summary : { ...summary, movedAside };
-  } finally {
-    lock.release();
-  }
-}
-
-/** Moves the database files, if any, into a directory of their own. */
-function moveAside(stateDir: string, nowText: string): string | undefined {
-  const present = databaseFiles(stateFiles(stateDir).database).filter((path) => existsSync(path));
-  if (present.length === 0) return undefined;
-  const stem = `replaced-${nowText.replaceAll(':', '-')}`;
-  const taken = new Set(readdirSync(stateDir));
-  const name = taken.has(stem) ? `${stem}-${taken.size}` : stem;
-  const folder = join(stateDir, name);
-  mkdirSync(folder, { mode: 0o700 });
-  for (const path of present) renameSync(path, join(folder, basename(path)));
-  return folder;
-}
-
-function isSound(path: string): boolean {
-  let database: Database.Database | undefined;
-  try {
-    database = new Database(path, { fileMustExist: true });
-    checkIntegrity(database, (what) => new Error(what));
-    readRows(database);
-    return true;
-  } catch {
-    return false;
-  } finally {
-    database?.close();
-  }
-}
-
-function contents(database: Database.Database): Pick<BackupSummary, 'term' | 'records'> {
+function contents(database: Database.Database): Pick<BackupSummary, 'term' | 'records' | 'madeAt' | 'build'> {
   const records: Partial<Record<Collection, number>> = {};
   let term = 0;
+  let stamp: Partial<BackupStamp> = {};
   for (const { row, value } of readRows(database)) {
-    records[row.collection] = (records[row.collection] ?? 0) + 1;
-    if (row.collection === 'meta' && row.key === TERM_KEY) term = Number(value);
+    if (row.collection !== 'meta') records[row.collection] = (records[row.collection] ?? 0) + 1;
+    else if (row.key === TERM_KEY) term = Number(value);
+    else if (row.key === BACKUP_KEY) stamp = value as BackupStamp;
   }
-  return { term, records };
+  const { madeAt, build } = stamp;
+  return {
+    ...(madeAt === undefined ? {} : { madeAt }),
+    ...(build === undefined ? {} : { build }),
+    term,
+    records,
+  };
 }
 
 function openReadOnly(file: string): Database.Database {
+  const bytes = readFileSync(file);
+  // Its latest writes may lie in the -wal file beside it, so that alone it would be an older state that looks whole.
+  if (bytes.length > WRITE_VERSION_OFFSET && bytes[WRITE_VERSION_OFFSET] === WAL_VERSION) {
+    throw new OperatorError('refused', `${file} is the file of a state directory and no backup`, {
+      field: 'file',
+      hint: `make one of it: llmgw ctl backup create FILE --state-dir ${dirname(file)}`,
+    });
+  }
   try {
-    return new Database(readFileSync(file));
+    return new Database(bytes);
   } catch (error) {
     throw damaged(file, 'SQLite cannot read it', error);
   }
@@ -204,7 +196,8 @@ function fileSha256(file: string): string {
   return hash.digest('hex');
 }
 
-function syncFile(path: string): void {
+/** Waits until the file is on the disk. */
+export function syncFile(path: string): void {
   const handle = openSync(path, 'r+');
   try {
     fsyncSync(handle);

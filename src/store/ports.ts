@@ -40,6 +40,8 @@ export class StoreError extends Error {
 }
 
 export interface StateStore {
+  /** Directory the state lies in; undefined for one that lies in memory only. */
+  readonly stateDir?: string;
   /** The value, or undefined. */
   get<T>(collection: Collection, key: string): T | undefined;
   /** All records of a collection in key order. */

@@ -1,25 +1,23 @@
 import Database from 'better-sqlite3';
+import { closeSync, openSync, rmSync } from 'node:fs';
+import { migrate, schemaOf, type Migration } from './migrations.js';
 import { StoreError } from './ports.js';
 import { decodeRow, type Row } from './row-codec.js';
-import { corrupt, makePrivate, type StateFiles } from './state-files.js';
+import { corrupt, makePrivate, type StateFiles, olderSchemaFile, restoreCommand } from './state-files.js';
 
-/** Version of the layout below. A change of it needs a migration and a backup before the migration. */
-export const SCHEMA_VERSION = 1;
 /** "LGW1": says that a SQLite file is ours. */
 export const APPLICATION_ID = 0x4c475731;
 
-const LAYOUT = `
-  CREATE TABLE records (
-    collection TEXT NOT NULL,
-    key TEXT NOT NULL,
-    value TEXT NOT NULL,
-    checksum TEXT NOT NULL,
-    PRIMARY KEY (collection, key)
-  ) STRICT, WITHOUT ROWID;
-`;
+/** Writes one {@link Row}, named parameters. */
+export const PUT_ROW = `
+  INSERT INTO records (collection, key, value, checksum) VALUES (@collection, @key, @value, @checksum)
+  ON CONFLICT (collection, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum`;
 
-/** Opens the database for writing, makes the layout on a first start, and checks all of it. Throws {@link StoreError}. */
-export function openDatabase(files: StateFiles): Database.Database {
+/**
+ * Opens the database for writing, makes the layout on a first start, and checks all of it. One of an older schema is
+ * copied aside and brought up to the present one. Throws {@link StoreError}.
+ */
+export function openDatabase(files: StateFiles, migrations: readonly Migration[]): Database.Database {
   let database: Database.Database | undefined;
   try {
     database = new Database(files.database, { timeout: 1_000 });
@@ -27,7 +25,7 @@ export function openDatabase(files: StateFiles): Database.Database {
     database.pragma('journal_mode = WAL');
     database.pragma('synchronous = FULL');
     database.pragma('journal_size_limit = 16777216');
-    checkSchema(database, files);
+    checkSchema(database, files, migrations);
     makePrivate(files.database);
     return database;
   } catch (error) {
@@ -36,26 +34,39 @@ export function openDatabase(files: StateFiles): Database.Database {
   }
 }
 
-function checkSchema(database: Database.Database, files: StateFiles): void {
-  const version = Number(database.pragma('user_version', { simple: true }));
-  if (version > SCHEMA_VERSION) {
+function checkSchema(database: Database.Database, files: StateFiles, migrations: readonly Migration[]): void {
+  const version = schemaOf(database);
+  const known = migrations.length;
+  if (version > known) {
     throw new StoreError(
       'newer_schema',
-      `the state in ${files.dir} was written by a newer llmgw (schema ${version}, this one knows up to ${SCHEMA_VERSION}); ` +
-        `run the newer version, or restore a backup made before the upgrade: llmgw ctl backup restore FILE --state-dir ${files.dir}`,
+      `the state in ${files.dir} was written by a newer llmgw (schema ${version}, this one knows up to ${known}); ` +
+        `run the newer version, or restore a backup made before the upgrade: ${restoreCommand(files)}`,
     );
   }
   if (version === 0) {
     const tables = database.prepare('SELECT count(*) AS n FROM sqlite_master').get() as { n: number };
     if (tables.n > 0) throw corrupt(files, 'state.db is a database of something else');
     database.transaction(() => {
-      database.exec(LAYOUT);
       database.pragma(`application_id = ${APPLICATION_ID}`);
-      database.pragma(`user_version = ${SCHEMA_VERSION}`);
+      migrate(database, migrations);
     })();
     return;
   }
   checkIntegrity(database, (what) => corrupt(files, what));
+  if (version === known) return;
+  // Before anything is changed: a damaged record must not be rewritten into one whose checksum is right.
+  readRows(database);
+  copyAside(database, olderSchemaFile(files, version));
+  database.transaction(() => migrate(database, migrations)).immediate();
+}
+
+/** The way back from a migration that turns out badly, or to the older program. */
+function copyAside(database: Database.Database, file: string): void {
+  // One that is there is of an attempt that did not get further.
+  rmSync(file, { force: true });
+  closeSync(openSync(file, 'wx', 0o600));
+  database.prepare('VACUUM INTO ?').run(file);
 }
 
 /** Throws `fail(what)` when SQLite or a row's checksum says that the content is not what was written. */

@@ -19,7 +19,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { compileSources } from '../../test/support/compiled.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import { systemClock } from '../shared/clock.js';
-import { createBackup, restoreBackup, verifyBackup } from './backup.js';
+import { createBackup } from './backup.js';
+import { MIGRATIONS, type Migration } from './migrations.js';
 import { MemoryStore } from './memory-store.js';
 import { StoreError, type StateStore, type StoreOp } from './ports.js';
 import { SqliteStore } from './sqlite-store.js';
@@ -127,10 +128,10 @@ describe('state on disk', () => {
     expect(error.message).toContain(dir);
   });
 
-  it('does not lose its lock when a backup is made or a second opener fails', () => {
+  it('does not lose its lock when a backup is made or a second opener fails', async () => {
     open();
     refusal(() => open());
-    createBackup(dir, join(dir, 'b.db'));
+    await createBackup(dir, join(dir, 'b.db'), { madeAt: 'now', build: '1' });
     expect(refusal(() => open()).code).toBe('locked');
   });
 });
@@ -186,14 +187,86 @@ describe('a damaged state is refused with the command that helps', () => {
     // A refusal must not hold the lock: the restore needs it.
     expect(refusal(() => open()).code).toBe('corrupt');
   });
+});
 
-  it('a newer schema is refused and left as it is', () => {
-    const newer = new Database(database());
-    newer.pragma('user_version = 99');
-    newer.close();
+describe('schemas', () => {
+  /** A later layout: collections are called by another name. */
+  const NEXT: readonly Migration[] = [
+    ...MIGRATIONS,
+    {
+      what: 'a table of what moved',
+      apply: (raw) => raw.exec('CREATE TABLE moved AS SELECT key FROM records'),
+    },
+  ];
+  const openAs = (migrations: readonly Migration[]): SqliteStore => {
+    const store = SqliteStore.open({ stateDir: dir, clock: systemClock, migrations });
+    opened.push(store);
+    return store;
+  };
+  const raw = <T>(look: (database: Database.Database) => T, file = database()): T => {
+    const connection = new Database(file);
+    try {
+      return look(connection);
+    } finally {
+      connection.close();
+    }
+  };
+  const schemaIn = (file?: string) => raw((one) => one.pragma('user_version', { simple: true }), file);
+
+  beforeEach(() => {
+    const store = open();
+    store.txn({ term: store.nextTerm() }, [put('a', { n: 1 })]);
+    store.close();
+  });
+
+  it('an older one is copied aside and brought up to the present one', () => {
+    const store = openAs(NEXT);
+    expect(store.get('replicas', 'a')).toEqual({ n: 1 });
+    store.close();
+    expect(schemaIn()).toBe(MIGRATIONS.length + 1);
+    expect(raw((one) => one.prepare('SELECT count(*) AS n FROM moved').get())).toEqual({ n: 2 });
+    const aside = join(dir, `state.schema-${MIGRATIONS.length}.db`);
+    expect(schemaIn(aside)).toBe(MIGRATIONS.length);
+    expect(statSync(aside).mode & 0o077).toBe(0);
+    // A second start has nothing left to do.
+    expect(openAs(NEXT).get('replicas', 'a')).toEqual({ n: 1 });
+  });
+
+  it('a step that fails leaves everything as it was', () => {
+    const failing: readonly Migration[] = [
+      ...NEXT,
+      {
+        what: 'a step with a fault',
+        apply: () => {
+          throw new Error('no such thing');
+        },
+      },
+    ];
+    expect(refusal(() => openAs(failing)).code).toBe('io_error');
+    expect(schemaIn()).toBe(MIGRATIONS.length);
+    expect(
+      raw((one) => one.prepare("SELECT count(*) AS n FROM sqlite_master WHERE name = 'moved'").get()),
+    ).toEqual({ n: 0 });
+    expect(open().get('replicas', 'a')).toEqual({ n: 1 });
+  });
+
+  it('a damaged record is refused, not migrated', () => {
+    raw((one) => one.exec(`UPDATE records SET value = '{"n":2}' WHERE key = 'a'`));
+    expect(refusal(() => openAs(NEXT)).code).toBe('corrupt');
+    expect(schemaIn()).toBe(MIGRATIONS.length);
+  });
+
+  it('a newer one is refused and left as it is', () => {
+    openAs(NEXT).close();
+    const before = readFileSync(database());
     const error = refusal(() => open());
     expect(error.code).toBe('newer_schema');
-    expect(error.message).toMatch(/schema 99, this one knows up to 1/);
+    expect(error.message).toBe(
+      `the state in ${dir} was written by a newer llmgw (schema ${MIGRATIONS.length + 1}, this one knows up to ` +
+        `${MIGRATIONS.length}); run the newer version, or restore a backup made before the upgrade: ` +
+        `llmgw ctl backup restore FILE --state-dir ${dir}`,
+    );
+    expect(readFileSync(database()).equals(before)).toBe(true);
   });
 });
 
@@ -231,59 +304,6 @@ describe('writing that fails', () => {
     const store = open();
     store.close();
     expect(refusal(() => store.txn({ term: 9 }, [put('a', 1)])).code).toBe('closed');
-  });
-});
-
-describe('backup', () => {
-  it('is made while the store is open, verified, and restored', () => {
-    const store = open();
-    const term = store.nextTerm();
-    store.txn({ term }, [put('a', 1), put('b', 2)]);
-    const file = join(dir, 'backup.db');
-    expect(createBackup(dir, file)).toMatchObject({ term, records: { replicas: 2, meta: 1 } });
-    store.txn({ term }, [put('c', 3)]);
-    store.close();
-
-    const target = join(dir, 'restored');
-    expect(restoreBackup(file, target, { nowText: '2030-01-01T00:00:00Z' })).toMatchObject({ term });
-    const restored = open(target);
-    expect(restored.list('replicas').map((entry) => entry.key)).toEqual(['a', 'b']);
-  });
-
-  it('is refused when a byte changed, with and without its checksum file', () => {
-    const store = open();
-    store.txn({ term: store.nextTerm() }, [put('a', { port: 20_123 })]);
-    const file = join(dir, 'backup.db');
-    createBackup(dir, file);
-    const bytes = readFileSync(file);
-    bytes[bytes.indexOf('20123')] = 0x39;
-    writeFileSync(file, bytes);
-    expect(() => verifyBackup(file)).toThrow(/does not match its \.sha256/);
-    rmSync(`${file}.sha256`);
-    expect(() => verifyBackup(file)).toThrow(/does not match its checksum/);
-    expect(() => restoreBackup(file, join(dir, 'r'), { nowText: 'x' })).toThrow(/damaged/);
-  });
-
-  it('replaces a damaged state, which is moved aside, but a sound one only when told to', () => {
-    const store = open();
-    store.txn({ term: store.nextTerm() }, [put('a', 1)]);
-    const file = join(dir, 'backup.db');
-    createBackup(dir, file);
-    expect(() => restoreBackup(file, dir, { nowText: 'x' })).toThrow(/another server uses/);
-    store.close();
-    expect(() => restoreBackup(file, dir, { nowText: 'x' })).toThrow(/holds a sound state/);
-    truncateSync(database(), 5_000);
-    const result = restoreBackup(file, dir, { nowText: '2030-01-01T00:00:00Z' });
-    expect(existsSync(join(result.movedAside ?? '', 'state.db'))).toBe(true);
-    expect(open().get('replicas', 'a')).toBe(1);
-  });
-
-  it('never overwrites one that is there', () => {
-    const store = open();
-    store.nextTerm();
-    const file = join(dir, 'backup.db');
-    copyFileSync(database(), file);
-    expect(() => createBackup(dir, file)).toThrow(/never overwrites/);
   });
 });
 

@@ -5,14 +5,12 @@ import { errorChain } from '../shared/errors.js';
 import { staleTerm } from './memory-store.js';
 import { StoreError, type Collection, type Guard, type StateStore, type StoreOp } from './ports.js';
 import { encodeRow } from './row-codec.js';
-import { openDatabase, readRows, SCHEMA_VERSION, storeError } from './sqlite-database.js';
+import { MIGRATIONS, type Migration } from './migrations.js';
+import { openDatabase, PUT_ROW, readRows, storeError } from './sqlite-database.js';
 import { checkNotLost, makeStateDir, stateFiles, writeMarker, type StateFiles } from './state-files.js';
 import { StateLock } from './state-lock.js';
 import { Tables, TERM_KEY, type Entry } from './tables.js';
 
-const PUT = `
-  INSERT INTO records (collection, key, value, checksum) VALUES (@collection, @key, @value, @checksum)
-  ON CONFLICT (collection, key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum`;
 const DELETE = 'DELETE FROM records WHERE collection = ? AND key = ?';
 const TERM = `SELECT value FROM records WHERE collection = 'meta' AND key = '${TERM_KEY}'`;
 
@@ -29,6 +27,8 @@ interface Connection {
 export interface SqliteStoreOptions {
   readonly stateDir: string;
   readonly clock: Clock;
+  /** Steps of the layout; tests bring a later one. */
+  readonly migrations?: readonly Migration[];
   /** Told of every write's duration, ms. */
   readonly onWrite?: (durationMs: number) => void;
 }
@@ -62,6 +62,10 @@ export class SqliteStore implements StateStore {
       lock.release();
       throw error;
     }
+  }
+
+  get stateDir(): string {
+    return this.files.dir;
   }
 
   get<T>(collection: Collection, key: string): T | undefined {
@@ -147,15 +151,16 @@ export class SqliteStore implements StateStore {
 
   private connect(): Connection {
     checkNotLost(this.files);
-    const database = openDatabase(this.files);
+    const migrations = this.options.migrations ?? MIGRATIONS;
+    const database = openDatabase(this.files, migrations);
     try {
       const rows = readRows(database);
-      writeMarker(this.files, SCHEMA_VERSION);
+      writeMarker(this.files, migrations.length);
       this.tables.clear();
       for (const { row, value } of rows) this.tables.put(row.collection, row.key, value);
       this.connection = {
         database,
-        put: database.prepare(PUT),
+        put: database.prepare(PUT_ROW),
         remove: database.prepare(DELETE),
         term: database.prepare(TERM),
         inode: statSync(this.files.database).ino,

@@ -39,6 +39,14 @@ export function databaseFiles(database: string): readonly string[] {
   return [database, `${database}-wal`, `${database}-shm`, `${database}-journal`];
 }
 
+/** The command that puts a backup in place of this state. */
+export const restoreCommand = (files: StateFiles): string =>
+  `llmgw ctl backup restore FILE --state-dir ${files.dir}`;
+
+/** Where a database of an older schema is kept when it is brought up to the present one. */
+export const olderSchemaFile = (files: StateFiles, schema: number): string =>
+  join(files.dir, `state.schema-${schema}.db`);
+
 /** Makes the directory, readable by its owner only: hashes of keys and tokens lie in it. */
 export function makeStateDir(dir: string): void {
   try {
@@ -89,7 +97,7 @@ export function corrupt(files: StateFiles, what: string, cause?: unknown): Store
   return new StoreError(
     'corrupt',
     `the state in ${files.dir} is damaged: ${what}. ` +
-      `Restore a backup: llmgw ctl backup restore FILE --state-dir ${files.dir} ` +
+      `Restore a backup: ${restoreCommand(files)} ` +
       `(without one, start anew and let the running engines be adopted: mv ${files.dir} ${files.dir}.damaged)`,
     cause === undefined ? undefined : { cause },
   );

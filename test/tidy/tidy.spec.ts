@@ -33,7 +33,7 @@ function occurrences(where: readonly TextFile[], pattern: RegExp): string[] {
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   main: ['cli'],
   // Server and agent only by `await import()`: see below.
-  cli: ['admin-api', 'server', 'agent', 'engines'],
+  cli: ['admin-api', 'server', 'agent', 'engines', 'store'],
   server: [
     'admin-api',
     'agent-gateway',
@@ -117,7 +117,7 @@ describe('rooms', () => {
       .filter(
         ({ file, kind }) =>
           file !== undefined &&
-          ['server', 'agent', 'engines', 'admin-api'].includes(roomOf(file)) &&
+          ['server', 'agent', 'engines', 'admin-api', 'store'].includes(roomOf(file)) &&
           kind === 'value',
       )
       .map(({ from, specifier }) => `${from} imports ${specifier}: use await import()`);

@@ -65,6 +65,22 @@ export class AdminClient {
     return this.call<T>('DELETE', path, query, {});
   }
 
+  /**
+   * Hands the bytes of a file to `write`, piece by piece. Gives the SHA-256 the server says they have, as hex;
+   * undefined when it says none.
+   */
+  async download(path: string, write: (chunk: Buffer) => void): Promise<string | undefined> {
+    const response = await this.open('GET', path, {}, undefined);
+    if (response.statusCode !== 200) throw failureFrom(response, await readAll(response), this.address);
+    try {
+      for await (const chunk of response as AsyncIterable<Buffer>) write(chunk);
+    } catch (error) {
+      throw new OperatorError('unreachable', `the connection to ${this.address} broke off`, { cause: error });
+    }
+    const digest = /sha-256=:([^:]+):/.exec(String(response.headers['content-digest']))?.[1];
+    return digest === undefined ? undefined : Buffer.from(digest, 'base64').toString('hex');
+  }
+
   /** The data of each server-sent event (or, of a plain stream, each chunk of text) until the server ends it. */
   async *follow(path: string, query: Query = {}): AsyncGenerator<string> {
     const response = await this.open('GET', path, query, undefined);

@@ -7,6 +7,7 @@ import {
   CtlStatusCommand,
   CtlVersionCommand,
 } from './detail.commands.js';
+import { CtlBackupCommand } from './backup.commands.js';
 import { CtlCompletionCommand } from './completion.command.js';
 import { CtlTopCommand } from './top.command.js';
 import { CtlEventsCommand } from './events.command.js';
@@ -46,6 +47,7 @@ import {
     CtlDrainCommand,
     CtlScaleCommand,
     CtlRestartCommand,
+    CtlBackupCommand,
     CtlVersionCommand,
     CtlCompletionCommand,
   ],
