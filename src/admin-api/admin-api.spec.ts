@@ -293,9 +293,36 @@ describe('who may call', () => {
     expect((await scale('operator')).status).toBe(200);
     expect((await server.admin('/debug/eventloop', { headers: as('operator') })).status).toBe(403);
     expect((await server.admin('/debug/eventloop', { headers: as('admin') })).status).toBe(200);
+    expect((await server.admin('backup', { headers: as('operator') })).status).toBe(403);
     const audit = (await server.admin('audit', { headers: as('admin') })).json.items;
     expect(audit[0]).toMatchObject({ actor: 'operator', role: 'operator', action: 'scale' });
     expect(server.log.join('')).not.toContain('secret-');
+  });
+});
+
+describe('backup', () => {
+  it('is the whole state with its digest, is written down, and leaves room for the next', async () => {
+    const server = await ready();
+    for (let round = 0; round < 2; round++) {
+      const response = await fetch(`http://${server.server.addresses.admin}/admin/v1/backup`);
+      expect(response.status).toBe(200);
+      const bytes = Buffer.from(await response.arrayBuffer());
+      expect(bytes.subarray(0, 15).toString()).toBe('SQLite format 3');
+      const digest = createHash('sha256').update(bytes).digest('base64');
+      expect(response.headers.get('content-digest')).toBe(`sha-256=:${digest}:`);
+    }
+    const [entry] = (await server.admin('audit')).json.items;
+    expect(entry).toMatchObject({ actor: 'local', action: 'backup', outcome: 'ok' });
+  });
+
+  it('of a server that only routes is refused: it keeps nothing', async () => {
+    const endpoint = Object.assign(new EndpointConfig(), {
+      id: 'e1',
+      url: 'http://127.0.0.1:9',
+      models: ['m1'],
+    });
+    const server = await start({ models: [], endpoints: [endpoint] });
+    expect((await server.admin('backup')).json.error).toMatchObject({ code: 'conflict' });
   });
 });
 

@@ -73,6 +73,8 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   readonly counts: GatewayCounts = { streamsTaken: 0, streamsLost: 0, messagesRefused: 0, agentsRefused: 0 };
   private readonly holders = new Map<string, Holder>();
   private readonly sessions = new Set<AgentSession>();
+  /** The term each node was last welcomed with, as many as the inventory has nodes. */
+  private readonly welcomedAt = new Map<string, number>();
   private readonly superseded = new Map<string, Set<string>>();
   private readonly joinTokens: JoinTokens | undefined;
   private readonly clock: Clock;
@@ -154,6 +156,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     const entered: Holder = { session, logs: new LogRequests((message) => session.send(message)) };
     this.holders.set(hello.nodeId, entered);
     if (holder !== undefined) this.endReplaced(holder);
+    this.welcomedAt.set(hello.nodeId, this.term.current());
     const back = this.inventory.connected(hello, verdict.address);
     if (back !== undefined) entered.back = back;
     this.counts.streamsTaken += 1;
@@ -301,13 +304,18 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     session.end(REFUSAL_STATUS[code], message, refusalToWire(refusal));
   }
 
-  /** Another server's commands were obeyed here: our state is older than the cluster's, and ours would be refused. */
+  /**
+   * Another server's commands were obeyed here: our state is older than the cluster's, and ours would be refused. The
+   * same number counts when we never gave it to this node: a server on a copy of our state counts as we do, and of two
+   * with one number the agent would obey both.
+   */
   private followTerm(hello: Hello): void {
+    if (this.welcomedAt.get(hello.nodeId) === hello.highestTerm) return;
     const before = this.term.current();
     if (!this.term.raiseAbove(hello.highestTerm)) return;
     this.logger.warn(
       { node: hello.nodeId, obeyed: hello.highestTerm, before, now: this.term.current() },
-      'an agent obeyed a higher term than ours: this state was restored from an older backup, or a second server drives these agents',
+      'an agent obeyed another server at our term or a higher one: this state was restored from an older backup, or a second server drives these agents',
     );
   }
 

@@ -293,6 +293,18 @@ describe('versions and tokens', () => {
     expect(gateway.log.join('')).not.toContain('xxxxx');
   });
 
+  it('an agent that obeyed our number for another server makes this one take a higher, once', async () => {
+    const gateway = await startGateway();
+    const other = await joined(gateway, { nodeId: 'n2' });
+    other.leave();
+    await waitFor(() => gateway.service.connectedNodes().length === 0);
+    // It was welcomed here with this very term: that is no second server.
+    const again = await joined(gateway, { nodeId: 'n2', hello: { highestTerm: 1 } });
+    expect((await again.next('welcome')).welcome.term).toBe(1);
+    const agent = await joined(gateway, { hello: { highestTerm: 1 } });
+    expect((await agent.next('welcome')).welcome.term).toBe(2);
+  });
+
   it('an agent that obeyed a higher term makes this server take a higher one', async () => {
     const gateway = await startGateway();
     const agent = await joined(gateway, { hello: { highestTerm: 12 } });

@@ -5,6 +5,8 @@
 import type { startAgent } from '../agent/bootstrap.js';
 import type { EmbeddedAvailability } from '../engines/embedded/availability.js';
 import type { startServer } from '../server/bootstrap.js';
+import type { createBackup, fillBackup, verifyBackup } from '../store/backup.js';
+import type { restoreBackup } from '../store/restore.js';
 
 /** What starts a server. */
 export async function loadServerWorld(): Promise<typeof startServer> {
@@ -17,9 +19,12 @@ export async function loadAgentWorld(): Promise<typeof startAgent> {
 }
 
 /** What makes, checks and restores backups; SQLite comes with it. */
-export async function loadBackupWorld(): Promise<
-  typeof import('../store/backup.js') & typeof import('../store/restore.js')
-> {
+export async function loadBackupWorld(): Promise<{
+  readonly createBackup: typeof createBackup;
+  readonly fillBackup: typeof fillBackup;
+  readonly verifyBackup: typeof verifyBackup;
+  readonly restoreBackup: typeof restoreBackup;
+}> {
   return { ...(await import('../store/backup.js')), ...(await import('../store/restore.js')) };
 }
 

@@ -1,8 +1,6 @@
 import Database from 'better-sqlite3';
 import { spawn } from 'node:child_process';
 import {
-  copyFileSync,
-  existsSync,
   mkdtempSync,
   openSync,
   readFileSync,

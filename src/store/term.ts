@@ -17,11 +17,11 @@ export class Term {
   }
 
   /**
-   * Makes the term higher than one an agent obeyed before, which happens after a restore from an old backup. Returns
-   * whether it had to. Throws StoreError.
+   * Makes the term higher than one an agent obeyed for another server, be it a number of ours too: after a restore from
+   * an old backup, or beside a server on a copy of this state. Returns whether it had to. Throws StoreError.
    */
   raiseAbove(obeyed: number): boolean {
-    if (obeyed <= this.value) return false;
+    if (obeyed < this.value) return false;
     this.value = this.store.nextTerm(obeyed);
     return true;
   }
