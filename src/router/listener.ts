@@ -3,9 +3,9 @@ import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
-import { WriteArena } from './bytes/write-arena.js';
 import { dialectOf } from './dialects.js';
 import { FrontRequest, FrontResponse, NodeFront, watchDrain, type FrontEnvironment } from './node-front.js';
+import { outbox } from './outbox.js';
 import { REQUEST_HEADERS_MAX } from './request-head.js';
 
 /** Bytes of a request's head; node answers 431 beyond. */
@@ -41,7 +41,6 @@ export interface ListenerOptions {
  * state for back-pressure and cancellation, and its shutdown is not the application's.
  */
 export class Listener implements FrontEnvironment {
-  readonly arena = new WriteArena();
   readonly clock: Clock;
   closing = false;
   private readonly server: Server<typeof FrontRequest, typeof FrontResponse>;
@@ -135,6 +134,7 @@ export class Listener implements FrontEnvironment {
 
   /** Breaks every connection that is left. */
   destroyAll(): void {
+    outbox.flush();
     this.server.closeAllConnections();
   }
 
@@ -177,6 +177,7 @@ export class Listener implements FrontEnvironment {
 
 /** Answers what node's parser refused; the connection is unusable after it. */
 function refuseBroken(error: NodeJS.ErrnoException, socket: Duplex): void {
+  outbox.flush();
   const { _httpMessage: running } = socket as Socket & { _httpMessage?: ServerResponse };
   // In the middle of another answer a second head would be read as part of it.
   if (!socket.writable || error.code === 'ECONNRESET' || running?.headersSent === true) {

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../shared/clock.js';
 import type { ByteRuns } from './byte-runs.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
-import type { WriteArena } from './bytes/write-arena.js';
+import { outbox, type Sender } from './outbox.js';
 
 /** How long an answered client may go on sending the body it began, so that it reads the answer instead of a reset. */
 const LINGER_MS = 5_000;
@@ -34,14 +34,13 @@ export function watchDrain(socket: Socket): void {
 
 /** What a front shares with all others of its listener. */
 export interface FrontEnvironment {
-  readonly arena: WriteArena;
   readonly clock: Clock;
   /** True while the listener stops: answers end their connections. */
   readonly closing: boolean;
 }
 
 /** `Front` over node:http. The chunk framing is written here: node's own costs three buffers per write. */
-export class NodeFront implements Front {
+export class NodeFront implements Front, Sender {
   headGiven = false;
   /** Bytes of the body as announced, Infinity where its length is not known. An early answer must not cut it off. */
   announcedBodyBytes = 0;
@@ -92,8 +91,13 @@ export class NodeFront implements Front {
   finish(runs: ByteRuns): void {
     if (this.dead) return;
     const last = this.framed(runs, true);
-    this.write(last);
     this.ended = true;
+    this.write(last, this);
+  }
+
+  /** @internal The last bytes of the answer have left. */
+  sent(): void {
+    if (this.gone) return;
     if (this.mustLinger) this.linger();
     else this.response.end();
   }
@@ -101,6 +105,7 @@ export class NodeFront implements Front {
   cut(): void {
     if (this.gone) return;
     this.ended = true;
+    outbox.flush();
     // A request sent behind another one on its connection has no socket of its own yet.
     const socket = this.response.socket ?? this.request.socket;
     // Without chunks or a length an orderly end would look like the end of the answer.
@@ -154,7 +159,7 @@ export class NodeFront implements Front {
     const { length } = runs;
     const size = this.chunked && length > 0 ? `${length.toString(16)}\r\n` : '';
     const end = this.chunked ? (length > 0 ? CRLF : '') + (last ? LAST_CHUNK : '') : '';
-    const framed = this.environment.arena.take(head.length + size.length + length + end.length);
+    const framed = outbox.take(head.length + size.length + length + end.length);
     let at = head === '' ? 0 : framed.write(head, 0, 'latin1');
     if (size !== '') at += framed.write(size, at, 'latin1');
     at = runs.copyTo(framed, at);
@@ -164,27 +169,23 @@ export class NodeFront implements Front {
 
   /**
    * Past node's response object and to the socket: the response would cork it until the next tick, and then neither the
-   * kernel's answer is known nor the arena's memory free again.
+   * kernel's answer is known nor the memory free again.
    */
-  private write(buffer: Buffer): boolean {
-    if (buffer.length === 0 || this.bodiless) return true;
+  private write(buffer: Buffer, sender?: Sender): boolean {
     const { response } = this;
     const socket = response.socket as FrontSocket | null;
-    if (socket === null) return this.queue(buffer);
+    const bytes = this.bodiless ? NOTHING : buffer;
+    if (socket === null) return this.queue(bytes, sender);
     socket.front = this;
-    const accepted = socket.write(buffer);
-    const pending = socket.writableLength !== 0;
-    if (pending) this.environment.arena.keep(buffer.length);
-    // node says "full" for any write above its mark, even when the kernel took it all at once.
-    return accepted || !pending;
+    return outbox.send(socket, bytes, sender);
   }
 
   /** A request sent behind another one on its connection: node keeps the bytes until it is its turn. */
-  private queue(buffer: Buffer): boolean {
-    this.environment.arena.keep(buffer.length);
-    if (this.response.write(buffer)) return true;
-    this.response.once('drain', onResponseDrain);
-    return false;
+  private queue(bytes: Buffer, sender?: Sender): boolean {
+    const accepted = bytes.length === 0 || this.response.write(Buffer.from(bytes));
+    if (!accepted) this.response.once('drain', onResponseDrain);
+    sender?.sent();
+    return accepted;
   }
 
   /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
@@ -241,6 +242,7 @@ interface ComposedHead {
 
 const isBodilessStatus = (status: number): boolean => status === 204 || status === 304;
 
+const NOTHING = Buffer.alloc(0);
 const CRLF = '\r\n';
 const LAST_CHUNK = '0\r\n\r\n';
 

@@ -22,6 +22,17 @@ export class WriteArena {
     return this.#block.subarray(this.#offset, this.#offset + length);
   }
 
+  /** Where the next `take` begins; for `rewind`. */
+  get mark(): number {
+    return this.#offset;
+  }
+
+  /** Takes back everything kept since `mark` was read: all of it has left. */
+  rewind(mark: number): void {
+    // A block begun since then holds nothing older.
+    this.#offset = mark <= this.#offset ? mark : 0;
+  }
+
   /** Leaves the last `take(length)` to its user for good: its bytes are still queued somewhere. */
   keep(length: number): void {
     if (length <= BLOCK_BYTES) this.#offset += length;

@@ -1,7 +1,7 @@
 import net from 'node:net';
 import tls from 'node:tls';
 
-import { WriteArena } from '../bytes/write-arena.js';
+import { outbox, type Sender } from '../outbox.js';
 import { ResponseReader, type ReadState } from './response-reader.js';
 import { UpstreamError, type UpstreamErrorKind } from './upstream-error.js';
 import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream-sink.js';
@@ -38,10 +38,8 @@ const SINGLE_WRITE_MAX_BYTES = 64 * 1024;
 /** Larger bodies are handed over in slices, one in flight: back-pressure, and a chance to read an early answer. */
 const BODY_SLICE_BYTES = 256 * 1024;
 
-const arena = new WriteArena();
-
 /** One HTTP/1.1 connection to an engine: at most one request at a time, never pipelined. */
-export class UpstreamConnection {
+export class UpstreamConnection implements Sender {
   /** Monotonic time until which the pool may keep it idle; the pool's own bookkeeping. */
   idleUntilMs = 0;
 
@@ -54,6 +52,8 @@ export class UpstreamConnection {
   #connected = false;
   #closed = false;
   #bytesSentBefore = 0;
+  /** The request is on its way to the socket. */
+  #leaving = false;
 
   constructor(target: UpstreamTarget, owner: ConnectionOwner) {
     this.#owner = owner;
@@ -139,12 +139,17 @@ export class UpstreamConnection {
       this.#sendMore();
       return;
     }
-    const bytes = arena.take(total);
+    const bytes = outbox.take(total);
     bytes.write(request.head, 0, 'latin1');
     let at = headBytes;
     for (const part of request.body) at += part.copy(bytes, at);
-    this.#socket.write(bytes);
-    if (this.#socket.writableLength !== 0) arena.keep(total);
+    this.#leaving = true;
+    outbox.send(this.#socket, bytes, this);
+  }
+
+  /** @internal The request was handed to the socket. */
+  sent(): void {
+    this.#leaving = false;
   }
 
   #sendMore(): void {
@@ -205,7 +210,7 @@ export class UpstreamConnection {
     const exchange = this.#exchange as Exchange;
     const head = this.#reader.head;
     // A response that came before the request was out leaves the rest of the request on the wire.
-    const sent = this.#unsent === undefined && this.#socket.writableLength === 0;
+    const sent = this.#unsent === undefined && !this.#leaving && this.#socket.writableLength === 0;
     const reusable = clean && sent && head.keepAlive && !this.#closed;
     const paused = exchange.paused;
     this.#exchange = undefined;

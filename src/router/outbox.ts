@@ -1,0 +1,111 @@
+import type { Socket } from 'node:net';
+import { WriteArena } from './bytes/write-arena.js';
+
+/** Writes that are gathered at most before they leave: whoever waits for the first one must not wait for a whole turn. */
+export const GATHERED_MAX = 16;
+/** And their bytes. */
+export const GATHERED_MAX_BYTES = 128 * 1024;
+
+/** Turns of the loop with one write in a row after which gathering is given up. */
+const LONELY_TURNS = 4;
+/** Writes that leave at once before gathering is tried again. */
+const TRY_AGAIN_AFTER = 16;
+
+/** Whoever wants to know when its bytes were handed to the socket. */
+export interface Sender {
+  sent(): void;
+}
+
+/**
+ * The way out for everything that is relayed, to clients and to engines.
+ *
+ * A write to a sleeping peer wakes it, and on a busy loop that costs more than the write: a peer that gets one message
+ * every twenty microseconds falls asleep in between. So while several writes come in one turn of the loop they are
+ * gathered and leave one after the other; the first one wakes the peer, the others find it awake. Where writes come one
+ * by one, as for a single client, each leaves at once. Order on each socket is the order of the calls.
+ */
+export class Outbox {
+  private readonly arena = new WriteArena();
+  private readonly sockets: Socket[] = [];
+  private readonly pieces: Buffer[] = [];
+  private readonly senders: (Sender | undefined)[] = [];
+  private count = 0;
+  private bytes = 0;
+  /** Writes of this turn, those that have left included. */
+  private turnWrites = 0;
+  private gathering = true;
+  private lonelyTurns = 0;
+  private writesUntilTrial = 0;
+  private turnEndPlanned = false;
+  private arenaMark = 0;
+
+  /** Memory for the next `send`, with old content; nobody's any more once something else is taken or sent. */
+  take(length: number): Buffer {
+    return this.arena.take(length);
+  }
+
+  /**
+   * Sends `piece`, which must be what the last `take` gave (or empty). `sender` hears once, perhaps before this returns,
+   * that it was handed to the socket.
+   * @returns false if the peer takes no more bytes: earlier ones are still waiting for it
+   */
+  send(socket: Socket, piece: Buffer, sender?: Sender): boolean {
+    if (!this.gathers()) return this.write(socket, piece, sender);
+    if (this.count === 0) this.arenaMark = this.arena.mark;
+    this.arena.keep(piece.length);
+    this.sockets[this.count] = socket;
+    this.pieces[this.count] = piece;
+    this.senders[this.count] = sender;
+    this.count += 1;
+    this.turnWrites += 1;
+    this.bytes += piece.length;
+    if (!this.turnEndPlanned) {
+      this.turnEndPlanned = true;
+      setImmediate(this.endTurn);
+    }
+    if (this.count === GATHERED_MAX || this.bytes >= GATHERED_MAX_BYTES) this.flush();
+    return socket.writableLength === 0;
+  }
+
+  /** Hands over what was gathered; before anything is done to a socket past this outbox. */
+  flush(): void {
+    let allTaken = true;
+    // Whoever hears that its bytes left may send more.
+    for (let i = 0; i < this.count; i++) {
+      const socket = this.sockets[i] as Socket;
+      const piece = this.pieces[i] as Buffer;
+      if (piece.length > 0 && socket.writable) socket.write(piece);
+      if (socket.writableLength !== 0) allTaken = false;
+      this.senders[i]?.sent();
+      this.senders[i] = undefined;
+    }
+    this.count = this.bytes = 0;
+    if (allTaken) this.arena.rewind(this.arenaMark);
+  }
+
+  private gathers(): boolean {
+    if (this.gathering || this.count > 0) return true;
+    if (--this.writesUntilTrial > 0) return false;
+    this.writesUntilTrial = TRY_AGAIN_AFTER;
+    return true;
+  }
+
+  private write(socket: Socket, piece: Buffer, sender: Sender | undefined): boolean {
+    if (piece.length > 0) socket.write(piece);
+    const taken = socket.writableLength === 0;
+    if (!taken) this.arena.keep(piece.length);
+    sender?.sent();
+    return taken;
+  }
+
+  private readonly endTurn = (): void => {
+    this.turnEndPlanned = false;
+    this.flush();
+    this.lonelyTurns = this.turnWrites > 1 ? 0 : this.lonelyTurns + 1;
+    this.gathering = this.lonelyTurns < LONELY_TURNS;
+    this.turnWrites = 0;
+  };
+}
+
+/** The process has one: what goes to clients and what goes to engines leaves in the same turns. */
+export const outbox = new Outbox();
