@@ -8,6 +8,7 @@ import { AuditLog } from './audit-log.js';
 import { BackupController } from './backup.controller.js';
 import { ChangesController } from './changes.controller.js';
 import { ClusterReader } from './cluster-reader.js';
+import { ConfigReloadService, RELOAD_SETTINGS, type ReloadSettings } from './config-reload.service.js';
 import { ConfigController } from './config.controller.js';
 import { DebugController } from './debug.controller.js';
 import { EventsController } from './events.controller.js';
@@ -40,16 +41,25 @@ const COMMON = [
 /** What operators call. Without a control plane only what concerns the router is there. */
 @Module({})
 export class AdminApiModule {
-  static routerOnly(): DynamicModule {
+  static routerOnly(options: { reload: ReloadSettings }): DynamicModule {
     return {
       module: AdminApiModule,
       imports: [RouterModule, MetricsModule.register()],
       controllers: [...COMMON, RouterOnlyController],
-      providers: [{ provide: APP_GUARD, useClass: RoleGuard }, AuditLog],
+      providers: [
+        { provide: APP_GUARD, useClass: RoleGuard },
+        { provide: RELOAD_SETTINGS, useValue: options.reload },
+        AuditLog,
+        ConfigReloadService,
+      ],
     };
   }
 
-  static controlPlane(options: { reconciler: ModuleImport; gateway: ModuleImport }): DynamicModule {
+  static controlPlane(options: {
+    reconciler: ModuleImport;
+    gateway: ModuleImport;
+    reload: ReloadSettings;
+  }): DynamicModule {
     return {
       module: AdminApiModule,
       imports: [
@@ -68,7 +78,14 @@ export class AdminApiModule {
         LogsController,
         ChangesController,
       ],
-      providers: [{ provide: APP_GUARD, useClass: RoleGuard }, AuditLog, ClusterReader, OperationsService],
+      providers: [
+        { provide: APP_GUARD, useClass: RoleGuard },
+        { provide: RELOAD_SETTINGS, useValue: options.reload },
+        AuditLog,
+        ConfigReloadService,
+        ClusterReader,
+        OperationsService,
+      ],
     };
   }
 }

@@ -62,13 +62,14 @@ export class AdminErrorFilter implements ExceptionFilter {
 
 /** The body of a failed call. */
 export function errorView(error: OperatorError): ErrorView {
-  const { field, hint } = error.details;
+  const { field, hint, problems } = error.details;
   return {
     error: {
       code: error.code satisfies AdminErrorCode,
       message: error.message,
       ...(field === undefined ? {} : { field }),
       ...(hint === undefined ? {} : { hint }),
+      ...(problems === undefined ? {} : { problems }),
     },
   };
 }

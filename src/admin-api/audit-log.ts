@@ -32,16 +32,16 @@ export class AuditLog {
     this.sequence = Number(store.list('audit').at(-1)?.key ?? 0);
   }
 
-  /** Stores a change with its record and its event. Throws StoreError; then none of them is there. */
-  commit(entry: AuditEntry, ops: readonly StoreOp[], event: EventInput): void {
+  /** Stores a change with its record and its events. Throws StoreError; then none of them is there. */
+  commit(entry: AuditEntry, ops: readonly StoreOp[], ...events: readonly EventInput[]): void {
     const record = this.record(entry, 'ok');
-    this.events.commit([...ops, ...this.ops(record)], [event]);
+    this.events.commit([...ops, ...this.ops(record)], events);
     this.tell(record);
   }
 
   /** A change that was refused. */
-  refused(entry: AuditEntry): void {
-    this.note(entry, 'refused');
+  refused(entry: AuditEntry, ...events: readonly EventInput[]): void {
+    this.note(entry, 'refused', events);
   }
 
   /** Something that changed nothing and is worth a record all the same. */
@@ -50,12 +50,13 @@ export class AuditLog {
   }
 
   /** Where nothing was changed the record is no condition: a store that takes none is no error of its own. */
-  private note(entry: AuditEntry, outcome: AuditView['outcome']): void {
+  private note(entry: AuditEntry, outcome: AuditView['outcome'], events: readonly EventInput[] = []): void {
     const record = this.record(entry, outcome);
     this.tell(record);
     try {
-      this.events.commit(this.ops(record));
+      this.events.commit(this.ops(record), events);
     } catch (error) {
+      for (const event of events) this.events.append(event);
       this.logger.warn({ err: error, component: 'audit' }, `a record could not be kept: ${entry.action}`);
     }
   }

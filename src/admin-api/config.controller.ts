@@ -1,14 +1,17 @@
-import { Controller, Get, Inject, Query } from '@nestjs/common';
+import { Controller, Get, HttpCode, Inject, Post, Query, Req } from '@nestjs/common';
 import { Type } from 'class-transformer';
 import { IsInt, IsOptional, Max, Min } from 'class-validator';
+import type { FastifyRequest } from 'fastify';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { maskConfig } from '../config/written.js';
 import { Doc } from './api-doc.js';
 import { AuditLog } from './audit-log.js';
+import { ConfigReloadService } from './config-reload.service.js';
+import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { configStatus } from './status.controller.js';
-import type { AuditView, ConfigView, ListView } from './views.js';
+import type { AuditView, ConfigView, ListView, ReloadResultView } from './views.js';
 
 class AuditQuery {
   @IsOptional()
@@ -26,6 +29,7 @@ export class ConfigController {
     @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
     @Inject(SERVER_FACTS) private readonly facts: ServerFacts,
     @Inject(AuditLog) private readonly audit: AuditLog,
+    @Inject(ConfigReloadService) private readonly reloads: ConfigReloadService,
   ) {}
 
   @Get('config')
@@ -33,6 +37,15 @@ export class ConfigController {
   @RequireRole('viewer')
   show(): ConfigView {
     return { config: maskConfig(this.config), status: configStatus(this.facts) };
+  }
+
+  /** What is not valid is answered with every problem and changes nothing. */
+  @Post('config/reload')
+  @Doc({ summary: 'Reads the configuration again and puts it in force.', returns: 'ReloadResultView' })
+  @RequireRole('operator')
+  @HttpCode(200)
+  reload(@Req() request: FastifyRequest): ReloadResultView {
+    return this.reloads.reload(callerOf(request));
   }
 
   /** Newest first. */

@@ -45,17 +45,15 @@ function checkOrigin(request: FastifyRequest): void {
 /** Names under which the admin listener may be called. */
 export class AllowedHosts {
   private readonly names: ReadonlySet<string>;
-  private readonly any: boolean;
 
-  constructor(config: Pick<ServerConfig, 'adminListen' | 'insecure' | 'auth'>) {
+  constructor(private readonly config: Pick<ServerConfig, 'adminListen' | 'insecure' | 'auth'>) {
     const bound = parseAddress(config.adminListen);
     this.names = new Set(['localhost', hostname().toLowerCase(), ...(bound.ok ? [bound.value.host] : [])]);
-    // With tokens a page under another name gets nowhere, and behind TLS the listener has names we do not know.
-    this.any = config.insecure || config.auth.admin.tokens.length > 0;
   }
 
   allows(host: string | undefined): boolean {
-    if (this.any) return true;
+    // With tokens a page under another name gets nowhere, and behind TLS the listener has names we do not know.
+    if (this.config.insecure || this.config.auth.admin.tokens.length > 0) return true;
     const name = /^(?:\[([^\]]+)\]|([^:]*))(?::\d+)?$/.exec(host ?? '');
     const bare = (name?.[1] ?? name?.[2] ?? '').toLowerCase();
     // Rebinding needs a name that an attacker's DNS answers for; an address literal is none.

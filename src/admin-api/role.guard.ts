@@ -12,14 +12,13 @@ type WithCaller = FastifyRequest & { [CALLER]?: Caller };
 /** Lets a call through when its token allows what the route needs. A route that says nothing is closed to all. */
 @Injectable()
 export class RoleGuard implements CanActivate {
-  private readonly tokens: AdminTokens;
+  private tokens = new AdminTokens([]);
+  private readFrom: ServerConfig['auth']['admin']['tokens'] | undefined;
 
   constructor(
     @Inject(Reflector) private readonly reflector: Reflector,
-    @Inject(SERVER_CONFIG) config: ServerConfig,
-  ) {
-    this.tokens = new AdminTokens(config.auth.admin.tokens);
-  }
+    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+  ) {}
 
   canActivate(context: ExecutionContext): boolean {
     const needs = this.reflector.getAllAndOverride<Role | 'open' | undefined>(ROLE_METADATA, [
@@ -42,6 +41,11 @@ export class RoleGuard implements CanActivate {
 
   private callerOf(request: FastifyRequest): Caller {
     const from = request.ip;
+    const { tokens } = this.config.auth.admin;
+    if (this.readFrom !== tokens) {
+      this.tokens = new AdminTokens(tokens);
+      this.readFrom = tokens;
+    }
     if (!this.tokens.required) return { name: 'local', role: 'admin', from };
     const token = this.tokens.find(request.headers.authorization);
     if (token !== undefined) return { ...token, from };

@@ -3,6 +3,7 @@ import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { ModelSpec, Reason } from '../domain/cluster.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
+import { formatProblem } from '../shared/errors.js';
 import { STATE_STORE, type StateStore } from '../store/ports.js';
 import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
@@ -68,7 +69,13 @@ export class StatusController {
 export function configStatus(facts: ServerFacts): ConfigStatusView {
   return {
     loadedAt: new Date(facts.configLoadedWallMs).toISOString(),
-    ...known('lastError', facts.configError),
+    ...known(
+      'lastReloadAt',
+      facts.configTriedWallMs === undefined ? undefined : new Date(facts.configTriedWallMs).toISOString(),
+    ),
+    ...known('lastError', facts.configProblems?.map(formatProblem).join('\n')),
+    ...known('problems', facts.configProblems),
+    ...(facts.configNeedsRestart.length === 0 ? {} : { needsRestart: facts.configNeedsRestart }),
   };
 }
 
@@ -110,6 +117,14 @@ function warningsOf(store: { ok: boolean; reason?: string }, config: ConfigStatu
           {
             code: 'config_refused',
             message: `the configuration in force is the one before: ${config.lastError}`,
+          },
+        ]),
+    ...(config.needsRestart === undefined
+      ? []
+      : [
+          {
+            code: 'config_needs_restart',
+            message: `changed, but taken over only when the server is restarted: ${config.needsRestart.join(', ')}`,
           },
         ]),
   ];

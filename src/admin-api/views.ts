@@ -19,7 +19,9 @@ import type {
   ShardPhase,
   Verdict,
 } from '../domain/cluster.js';
-import type { AdminErrorCode } from '../shared/errors.js';
+import type { SettingChange } from '../config/config-diff.js';
+import type { ModelChange } from '../domain/catalog/catalog-diff.js';
+import type { AdminErrorCode, ConfigProblem } from '../shared/errors.js';
 
 /** Every list of the API. */
 export interface ListView<T> {
@@ -33,6 +35,8 @@ export interface ErrorView {
     readonly message: string;
     readonly field?: string;
     readonly hint?: string;
+    /** Everything that is wrong with a configuration, for `invalid_configuration`. */
+    readonly problems?: readonly ConfigProblem[];
   };
 }
 
@@ -76,8 +80,14 @@ export interface PlanSummaryView {
 
 export interface ConfigStatusView {
   readonly loadedAt: string;
+  /** When the last reload was tried, whatever became of it; absent while there was none. */
+  readonly lastReloadAt?: string;
   /** Set when the last reload was refused: the configuration in force is the one before. */
   readonly lastError?: string;
+  /** Everything that was wrong then. */
+  readonly problems?: readonly ConfigProblem[];
+  /** Settings that were changed and are taken over by the next start of the server only; absent when there are none. */
+  readonly needsRestart?: readonly string[];
 }
 
 /** State of a node as shown: its liveness, or that it never came back since this server started. */
@@ -351,6 +361,26 @@ export interface ConfigView {
   /** The configuration in force, secrets masked. */
   readonly config: unknown;
   readonly status: ConfigStatusView;
+}
+
+/** What a configuration changes against the one in force. */
+export interface ConfigChangesView {
+  /** Models that are added, removed or changed. */
+  readonly models: readonly ModelChange[];
+  /** Everything else that is changed. */
+  readonly settings: readonly SettingChange[];
+  /** Settings that only the next start of the server takes over; the rest is taken over without it. */
+  readonly needsRestart: readonly string[];
+  /** What is valid but probably not meant. */
+  readonly warnings: readonly ConfigProblem[];
+}
+
+/** Answer of `POST config/reload`. */
+export interface ReloadResultView extends ConfigChangesView {
+  /** False when the configuration means what it meant before. */
+  readonly changed: boolean;
+  /** Sentences for the operator, e.g. the next command. */
+  readonly notes: readonly string[];
 }
 
 /** `GET audit` */

@@ -3,7 +3,18 @@ import { SERVER_CONFIG, type ModelConfig, type ServerConfig } from '../config/se
 import { diffCatalog, type ModelChange } from '../domain/catalog/catalog-diff.js';
 import type { ModelSpec } from '../domain/cluster.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
-import { modelSpec, type ModelOverride } from './model-spec.js';
+import { maskArguments } from '../config/written.js';
+import { LOOKS_SECRET } from '../config/check-server.js';
+import { isOverruled, modelSpec, type ModelOverride } from './model-spec.js';
+
+/** An operator's replica count that the configuration has overruled. */
+export interface OverruledScale {
+  readonly model: string;
+  readonly scaled: number;
+  /** What the configuration says; undefined when it no longer has the model. */
+  readonly declared: number | undefined;
+  readonly override: ModelOverride;
+}
 
 /** What is wanted: the models of the configuration, with the replica counts and restarts operators asked for. */
 @Injectable()
@@ -36,9 +47,30 @@ export class CatalogService {
     return this.declared.find((model) => model.name === name)?.replicas;
   }
 
-  /** What another configuration would change; nothing is done. */
+  /** The models as another configuration would have them; nothing is done. */
+  preview(models: readonly ModelConfig[]): readonly ModelSpec[] {
+    return this.build(models);
+  }
+
+  /** What another configuration would change, secrets masked; nothing is done. */
   diff(models: readonly ModelConfig[]): readonly ModelChange[] {
-    return diffCatalog(this.models(), this.build(models));
+    return diffCatalog(this.models(), this.build(models), withoutSecrets);
+  }
+
+  /** Replica counts of operators that no longer count under these models. */
+  overruled(models: readonly ModelConfig[] = this.declared): readonly OverruledScale[] {
+    return this.store.list<ModelOverride>('scales').flatMap(({ key, value }) => {
+      const config = models.find((model) => model.name === key);
+      if (value.replicas === undefined || !isOverruled(config, value)) return [];
+      return [{ model: key, scaled: value.replicas, declared: config?.replicas, override: value }];
+    });
+  }
+
+  /** What forgets an overruled count; the mark of a restart stays, or forgetting it would be another restart. */
+  forgetScaleOp({ model, override }: OverruledScale): StoreOp {
+    const { replicas: _replicas, declaredReplicas: _declared, ...rest } = override;
+    if (rest.restartedWallMs === undefined) return { op: 'delete', collection: 'scales', key: model };
+    return { op: 'put', collection: 'scales', key: model, value: rest };
   }
 
   /** Puts another configuration's models in force and says what changed. */
@@ -55,7 +87,14 @@ export class CatalogService {
     change: Pick<ModelOverride, 'replicas' | 'restartedWallMs'>,
     by: Pick<ModelOverride, 'actor' | 'atWallMs'>,
   ): StoreOp {
-    const value: ModelOverride = { ...this.override(name), ...change, ...by };
+    const declaredReplicas = this.declaredReplicas(name);
+    const scaled = change.replicas !== undefined && declaredReplicas !== undefined;
+    const value: ModelOverride = {
+      ...this.override(name),
+      ...change,
+      ...by,
+      ...(scaled ? { declaredReplicas } : {}),
+    };
     return { op: 'put', collection: 'scales', key: name, value };
   }
 
@@ -70,4 +109,15 @@ export class CatalogService {
   private build(models: readonly ModelConfig[]): readonly ModelSpec[] {
     return models.map((config) => modelSpec(config, this.override(config.name)));
   }
+}
+
+/** Arguments and variables of engines may hold keys although they should not. */
+function withoutSecrets(field: string, value: unknown): unknown {
+  if (field === 'args') return maskArguments(value as readonly unknown[]);
+  if (field !== 'env') return value;
+  const entries = Object.entries(value as ModelSpec['profiles'][number]['env']).map(([name, one]) => [
+    name,
+    'value' in one && LOOKS_SECRET.test(name) ? '[masked]' : one,
+  ]);
+  return Object.fromEntries(entries) as unknown;
 }

@@ -5,6 +5,8 @@ import type { EnvValue, ModelSpec, Profile } from '../domain/cluster.js';
 export interface ModelOverride {
   /** Set by `ctl scale`. */
   readonly replicas?: number;
+  /** What the configuration said then. Once it says something else, it wins: whoever edited it came later and meant it. */
+  readonly declaredReplicas?: number;
   /** Set by `ctl restart`. */
   readonly restartedWallMs?: number;
   readonly actor: string;
@@ -16,7 +18,7 @@ export function modelSpec(config: ModelConfig, override: ModelOverride | undefin
   return {
     name: config.name,
     aliases: config.aliases,
-    replicas: override?.replicas ?? config.replicas,
+    replicas: wantedReplicas(config, override),
     fallback: config.fallback,
     priority: config.priority,
     placement: {
@@ -31,6 +33,20 @@ export function modelSpec(config: ModelConfig, override: ModelOverride | undefin
     ...(config.routing === undefined ? {} : { routing: config.routing }),
     ...(override?.restartedWallMs === undefined ? {} : { restartedWallMs: override.restartedWallMs }),
   };
+}
+
+/** The operator's number while the configuration still says what it said when it was set, else the configuration's. */
+function wantedReplicas(config: ModelConfig, override: ModelOverride | undefined): number {
+  if (override?.replicas === undefined || isOverruled(config, override)) return config.replicas;
+  return override.replicas;
+}
+
+/** Whether the configuration has changed its mind since an operator scaled the model. */
+export function isOverruled(config: ModelConfig | undefined, override: ModelOverride): boolean {
+  if (override.replicas === undefined) return false;
+  // A model that left the configuration and comes back starts with what it says then.
+  if (config === undefined) return true;
+  return override.declaredReplicas !== undefined && override.declaredReplicas !== config.replicas;
 }
 
 function profileSpec(config: ProfileConfig): Profile {

@@ -7,6 +7,7 @@ import { createLogger, type Logger } from '../shared/logger.js';
 import { QuietExit } from './failure.js';
 import { LlmgwCommand, collect } from './llmgw-command.js';
 import { scalarFlags, warnAbout } from './server.command.js';
+import { ReloadSignals } from './reload-signals.js';
 import { StopSignals } from './stop-signals.js';
 import { loadAgentWorld } from './worlds.js';
 
@@ -115,6 +116,8 @@ async function checkMachine(config: AgentConfig): Promise<void> {
 async function workUntilStopped(config: AgentConfig, logger: Logger): Promise<void> {
   const startAgent = await loadAgentWorld();
   const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
+  const reloads = new ReloadSignals();
+  reloads.follow(() => logger.warn('an agent reads its file only when it starts; SIGHUP changes nothing'));
   try {
     const agent = await startAgent(config, { logger });
     logger.info({ nodeId: agent.nodeId, server: config.server }, 'agent is up');
@@ -124,5 +127,6 @@ async function workUntilStopped(config: AgentConfig, logger: Logger): Promise<vo
     logger.info('agent has stopped');
   } finally {
     signals.dispose();
+    reloads.dispose();
   }
 }

@@ -5,6 +5,7 @@ import {
   EXIT,
   OperatorError,
   errorChain,
+  formatProblem,
   type ExitCode,
 } from '../shared/errors.js';
 
@@ -69,6 +70,9 @@ export function failureText(error: unknown, style: FailureStyle): string {
     return `${JSON.stringify({ error: { ...failure, ...stack } })}\n`;
   }
   const lines = [failure.message];
+  // Of a ConfigError the problems are the message.
+  if (error instanceof OperatorError)
+    lines.push(...(failure.problems ?? []).map((one) => `  ${formatProblem(one)}`));
   if (failure.hint !== undefined) lines.push(failure.hint);
   if (style.debug && error instanceof Error && error.stack !== undefined) lines.push(error.stack);
   return `${lines.join('\n')}\n`;
@@ -87,10 +91,11 @@ function describe(error: unknown): Failure {
     return { code: 'invalid_configuration', message: error.message, problems: error.problems };
   }
   if (error instanceof OperatorError) {
-    const { field, hint } = error.details;
+    const { field, hint, problems } = error.details;
     return {
       code: error.code,
       message: errorChain(error).join(': '),
+      ...(problems === undefined ? {} : { problems }),
       ...(field === undefined ? {} : { field }),
       ...(hint === undefined ? {} : { hint }),
     };

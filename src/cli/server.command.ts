@@ -1,4 +1,5 @@
 import { Command, Option } from 'nest-commander';
+import type { ConfigSource } from '../admin-api/config-reload.service.js';
 import { takeClientSocket } from '../config/handed-over-socket.js';
 import { loadServerConfig, type LoadedConfig } from '../config/load.js';
 import type { ScalarFlag } from '../config/overlay.js';
@@ -9,6 +10,7 @@ import { formatProblem } from '../shared/errors.js';
 import { createLogger, type Logger } from '../shared/logger.js';
 import { LlmgwCommand, collect } from './llmgw-command.js';
 import { checkPortsFree } from './port-check.js';
+import { ReloadSignals } from './reload-signals.js';
 import { StopSignals } from './stop-signals.js';
 import { loadServerWorld } from './worlds.js';
 
@@ -62,23 +64,36 @@ export class ServerCommand extends LlmgwCommand {
   }
 
   override async run(_words: string[], options: ServerOptions): Promise<void> {
-    const loaded = readServerConfig(options);
+    const source = serverConfigSource(options);
+    const loaded = source.load();
     const logger = createLogger(loaded.config.log);
     warnAbout(loaded, logger);
     const clientSocketFd = takeClientSocket(process.env, process.pid);
     await checkPortsFree(loaded.config, clientSocketFd === undefined ? [] : ['listen']);
-    await serveUntilStopped(loaded.config, logger, clientSocketFd);
+    await serveUntilStopped(loaded.config, { logger, source, clientSocketFd });
   }
 }
 
-/** Configuration of file, environment and the flags of `server`. */
-export function readServerConfig(
+/** Configuration of file, environment and the flags of `server`, to be read as often as needed. */
+export function serverConfigSource(
   options: ServerOptions,
   amend?: (config: ServerConfig, origins: ReadonlyMap<string, Origin>) => void,
+): ConfigSource {
+  const named = options.config ?? process.env['LLMGW_CONFIG'];
+  const file = named === undefined || named === '' ? {} : { file: named };
+  return { ...file, load: (instead) => readServerConfig(options, instead ?? file, amend) };
+}
+
+function readServerConfig(
+  options: ServerOptions,
+  from: { readonly file?: string; readonly name?: string; readonly text?: string },
+  amend?: (config: ServerConfig, origins: ReadonlyMap<string, Origin>) => void,
 ): LoadedConfig<ServerConfig> {
-  const file = options.config ?? process.env['LLMGW_CONFIG'];
+  const { text } = from;
+  const file = from.name ?? from.file;
   return loadServerConfig({
-    ...(file === undefined || file === '' ? {} : { file }),
+    ...(file === undefined ? {} : { file }),
+    ...(text === undefined ? {} : { text }),
     env: process.env,
     flags: scalarFlags({
       listen: ['--listen', options.listen],
@@ -104,21 +119,27 @@ export function warnAbout(loaded: LoadedConfig<unknown>, logger: Logger): void {
   for (const problem of loaded.warnings) logger.warn(formatProblem(problem));
 }
 
-async function serveUntilStopped(
-  config: ServerConfig,
-  logger: Logger,
-  clientSocketFd: number | undefined,
-): Promise<void> {
+interface ServeContext {
+  readonly logger: Logger;
+  readonly source: ConfigSource;
+  readonly clientSocketFd: number | undefined;
+}
+
+async function serveUntilStopped(config: ServerConfig, context: ServeContext): Promise<void> {
+  const { logger } = context;
   const startServer = await loadServerWorld();
   const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
+  const reloads = new ReloadSignals();
   try {
-    const server = await startServer(config, { logger, clientSocketFd });
+    const server = await startServer(config, context);
+    reloads.follow(() => server.reload('SIGHUP'));
     logger.info({ ...server.addresses }, 'server is up');
     await signals.requested();
-    logger.info({ delayMs: config.shutdownDelay, graceMs: config.shutdownGrace }, 'server is stopping');
-    await server.close(config.shutdownGrace);
+    logger.info('server is stopping');
+    await server.close();
     logger.info('server has stopped');
   } finally {
     signals.dispose();
+    reloads.dispose();
   }
 }

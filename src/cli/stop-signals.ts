@@ -30,6 +30,12 @@ export class StopSignals {
     return this.requestedPromise;
   }
 
+  /** Asks for a graceful end, as the first signal does. */
+  request(): void {
+    this.firstAtMs ??= this.clock.monotonicMs();
+    this.wake();
+  }
+
   get isRequested(): boolean {
     return this.firstAtMs !== undefined;
   }

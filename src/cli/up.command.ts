@@ -6,7 +6,7 @@ import type { Origin } from '../config/settings-reader.js';
 import { createLogger } from '../shared/logger.js';
 import { LlmgwCommand, collect, usageError } from './llmgw-command.js';
 import { checkPortsFree } from './port-check.js';
-import { readServerConfig, warnAbout } from './server.command.js';
+import { serverConfigSource, warnAbout } from './server.command.js';
 import { parseModelFlag, toModelConfig, type WantedModel } from './up/models.js';
 import { runUp, tinyModelPath } from './up/run-up.js';
 import { embeddedEngine } from './worlds.js';
@@ -75,14 +75,15 @@ export class UpCommand extends LlmgwCommand {
 
   override async run(_words: string[], options: UpOptions): Promise<void> {
     const wanted = await wantedModels(options);
-    const loaded = readServerConfig(options, (config, origins) => {
+    const source = serverConfigSource(options, (config, origins) => {
       addModels(config, wanted, resolve(config.stateDir));
       settleLog(config, origins, options.verbose === true);
     });
+    const loaded = source.load();
     await checkPortsFree(loaded.config);
     const logger = createLogger(loaded.config.log);
     warnAbout(loaded, logger);
-    await runUp({ config: loaded.config, logger, tell });
+    await runUp({ config: loaded.config, source, logger, tell });
   }
 }
 

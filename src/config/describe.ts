@@ -17,6 +17,8 @@ export interface SettingDescription {
   readonly unset: string | undefined;
   /** Environment variable, for scalars outside lists and maps. */
   readonly variable: string | undefined;
+  /** A running server does not take a change over. */
+  readonly atStart: boolean;
 }
 
 /** Every setting below `root`, containers before what they hold. */
@@ -35,6 +37,7 @@ export function describeConfig(root: SettingsClass): SettingDescription[] {
         default: defaultText(meta, defaults[key]),
         unset: meta.unset,
         variable: variables.get(path),
+        atStart: meta.atStart === true,
       });
       const inner = innerType(meta);
       if (inner !== undefined) visit(inner.type, `${path}${inner.suffix}`);
@@ -125,7 +128,9 @@ export function settingsTable(root: SettingsClass): string {
       `\`${setting.path}\``,
       setting.type,
       setting.required ? '**required**' : absent(setting),
-      setting.doc + (setting.variable === undefined ? '' : `<br>\`${setting.variable}\``),
+      setting.doc +
+        (setting.atStart ? ' Needs a restart.' : '') +
+        (setting.variable === undefined ? '' : `<br>\`${setting.variable}\``),
     ].join(' | '),
   );
   return [

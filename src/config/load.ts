@@ -19,6 +19,8 @@ import { problemAt, validateSettings } from './validate-settings.js';
 export interface ConfigSources<T> {
   /** Path of the YAML file. */
   readonly file?: string;
+  /** Read in place of the file's content; problems still name `file`. */
+  readonly text?: string;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly flags?: readonly ScalarFlag[];
   /** Changes the configuration after file, environment and flags, before anything is checked. */
@@ -75,7 +77,10 @@ function load<T extends object>(
 ): LoadedConfig<T> {
   const findings: Findings = { problems: [], warnings: [], origins: new Map() };
   const config = new type();
-  if (sources.file !== undefined) readFileInto(config, type, sources.file, findings);
+  if (sources.file !== undefined) {
+    const text = sources.text ?? readText(sources.file, findings);
+    if (text !== undefined) readTextInto(config, type, sources.file, text, findings);
+  }
   applyEnvironment(config, type, sources.env, findings);
   applyFlags(config, type, sources.flags ?? [], findings);
   finish(config, findings);
@@ -84,11 +89,15 @@ function load<T extends object>(
 }
 
 /** Far beyond any real configuration; a wrong path to a log or a model file must not be read whole. */
-const MAX_FILE_BYTES = 4 * 1024 * 1024;
+export const MAX_FILE_BYTES = 4 * 1024 * 1024;
 
-function readFileInto(target: object, type: SettingsClass, file: string, findings: Findings): void {
-  const text = readText(file, findings);
-  if (text === undefined) return;
+function readTextInto(
+  target: object,
+  type: SettingsClass,
+  file: string,
+  text: string,
+  findings: Findings,
+): void {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, prettyErrors: false });
   for (const fault of [...document.errors, ...document.warnings]) {
@@ -215,7 +224,8 @@ function inOrder(problems: readonly ConfigProblem[]): ConfigProblem[] {
   );
 }
 
-function freeze<T>(value: T): T {
+/** Freezes a configuration and everything below it. */
+export function freeze<T>(value: T): T {
   if (typeof value !== 'object' || value === null) return value;
   const slots = value as Record<string, unknown>;
   for (const key of Object.keys(slots)) {

@@ -393,15 +393,16 @@ export class AdminAuthConfig {
   @NestedList(() => AdminTokenConfig, { of: 'tokens', doc: 'Tokens for the admin API.' })
   tokens: AdminTokenConfig[] = [];
 
-  @Nested(() => TlsConfig, { doc: 'TLS of the admin listener.', unset: 'plain HTTP' })
+  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the admin listener.', unset: 'plain HTTP' })
   tls?: TlsConfig;
 }
 
 export class AgentsAuthConfig {
-  @Nested(() => TlsConfig, { doc: 'TLS of the agent listener.', unset: 'plain' })
+  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the agent listener.', unset: 'plain' })
   tls?: TlsConfig;
 
   @Text({
+    atStart: true,
     doc: 'File with one join token per line; agents present one when they connect.',
     unset: 'agents need none',
   })
@@ -424,24 +425,32 @@ export class LogConfig {
   level: 'debug' | 'info' | 'warn' | 'error' = 'info';
 
   @Choice(['json', 'pretty'], {
+    atStart: true,
     doc: '`json` for machines, `pretty` for a terminal; always on standard error.',
   })
   format: 'json' | 'pretty' = 'json';
 }
 
 export class ServerConfig {
-  @Address({ doc: 'Client API.' })
+  @Address({ atStart: true, doc: 'Client API.' })
   listen = '127.0.0.1:8080';
 
-  @Address({ doc: 'Admin API, `/metrics`, `/livez`, `/readyz`. Beyond loopback only with tokens and TLS.' })
+  @Address({
+    atStart: true,
+    doc: 'Admin API, `/metrics`, `/livez`, `/readyz`. Beyond loopback only with tokens and TLS.',
+  })
   adminListen = '127.0.0.1:8081';
 
   @Address({
+    atStart: true,
     doc: 'gRPC for agents. Beyond loopback only with join tokens (or client certificates) and TLS.',
   })
   agentListen = '127.0.0.1:8082';
 
-  @Text({ doc: "Directory of the server's state, relative to where the server is started." })
+  @Text({
+    atStart: true,
+    doc: "Directory of the server's state, relative to where the server is started.",
+  })
   stateDir = './.llmgw';
 
   @Duration({ off: true, doc: 'How long a stopping server lets running requests finish.' })
@@ -453,8 +462,16 @@ export class ServerConfig {
   })
   shutdownDelay: DurationMs = 0;
 
-  @Toggle({ doc: 'Allows admin and agent listeners beyond loopback without authentication and TLS.' })
+  @Toggle({
+    atStart: true,
+    doc: 'Allows admin and agent listeners beyond loopback without authentication and TLS.',
+  })
   insecure = false;
+
+  @Toggle({
+    doc: 'Whether a change of the file is taken over by itself. Without it a change waits for `ctl config reload` or SIGHUP.',
+  })
+  watchConfig = true;
 
   @NestedList(() => EndpointConfig, {
     of: 'endpoints',
@@ -478,5 +495,5 @@ export class ServerConfig {
   log = new LogConfig();
 }
 
-/** Token under which the frozen server configuration is injected. */
+/** Token under which the configuration in force is injected: every read sees the latest, see `ConfigInForce`. */
 export const SERVER_CONFIG = Symbol('ServerConfig');

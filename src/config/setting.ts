@@ -67,6 +67,8 @@ export interface SettingOptions {
   readonly secret?: boolean;
   /** Shown in the documentation in place of a missing default. */
   readonly unset?: string;
+  /** A running server keeps what it started with: a reload names the change instead of making it. */
+  readonly atStart?: boolean;
 }
 
 export interface SettingMeta extends SettingOptions {

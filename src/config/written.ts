@@ -17,7 +17,8 @@ export function maskConfig(config: object): Record<string, unknown> {
   return written;
 }
 
-function writeSetting(meta: SettingMeta, value: unknown): unknown {
+/** One setting's value as it is written in a file, secrets masked. */
+export function writeSetting(meta: SettingMeta, value: unknown): unknown {
   if (meta.secret === true) return MASK;
   const { shape } = meta;
   if (shape.shape === 'list') {
@@ -31,7 +32,8 @@ function writeSetting(meta: SettingMeta, value: unknown): unknown {
   return Object.fromEntries(entries) as unknown;
 }
 
-function writeElement(shape: ElementShape, value: unknown): unknown {
+/** One element of a list or map of settings as it is written in a file. */
+export function writeElement(shape: ElementShape, value: unknown): unknown {
   if (shape.shape === 'scalar') {
     const written = shape.kind.write(value);
     return typeof written === 'string' ? maskUserinfo(written) : written;

@@ -14,7 +14,7 @@ export class ConfigMetrics {
       help: '1 while the last reload of the configuration was taken, or there was none.',
       registers: [register],
       collect() {
-        this.set(facts.configError === undefined ? 1 : 0);
+        this.set(facts.configProblems === undefined ? 1 : 0);
       },
     });
     new Gauge({

@@ -33,10 +33,14 @@ class HandClock implements Clock {
 function setUp(passMs = 0) {
   const clock = new HandClock();
   const ticks: number[] = [];
-  const loop = new ReconcileLoop(clock, 2_000, () => {
-    ticks.push(clock.monotonicMs());
-    clock.spend(passMs);
-  });
+  const loop = new ReconcileLoop(
+    clock,
+    () => 2_000,
+    () => {
+      ticks.push(clock.monotonicMs());
+      clock.spend(passMs);
+    },
+  );
   return { clock, ticks, loop };
 }
 
@@ -83,10 +87,14 @@ describe('the loop', () => {
   it('goes on after a pass that threw', () => {
     const clock = new HandClock();
     let passes = 0;
-    const loop = new ReconcileLoop(clock, 2_000, () => {
-      passes += 1;
-      throw new Error('planted');
-    });
+    const loop = new ReconcileLoop(
+      clock,
+      () => 2_000,
+      () => {
+        passes += 1;
+        throw new Error('planted');
+      },
+    );
     loop.start();
     expect(() => clock.advance(0)).toThrow('planted');
     expect(() => clock.advance(2_000)).toThrow('planted');

@@ -16,7 +16,7 @@ export class ReconcileLoop {
 
   constructor(
     private readonly clock: Clock,
-    private readonly intervalMs: number,
+    private readonly intervalMs: () => number,
     private readonly tick: () => void,
   ) {}
 
@@ -53,7 +53,7 @@ export class ReconcileLoop {
     } finally {
       const endMs = this.clock.monotonicMs();
       this.earliestMs = endMs + Math.max(GAP_MIN_MS, GAP_OF_DURATION * (endMs - startMs));
-      if (this.running) this.runAt(startMs + this.intervalMs);
+      if (this.running) this.runAt(startMs + this.intervalMs());
     }
   }
 }

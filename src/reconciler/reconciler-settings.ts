@@ -4,7 +4,7 @@ import type { Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
 
-/** What the reconciler is given besides the control plane's parts. */
+/** What the reconciler is given besides the control plane's parts. Read anew each time: a reload changes policy and interval. */
 export interface ReconcilerSettings {
   readonly clock: Clock;
   readonly random: Random;

@@ -83,7 +83,11 @@ export class ReconcilerService
   }
 
   onApplicationBootstrap(): void {
-    this.loop = new ReconcileLoop(this.settings.clock, this.settings.intervalMs, () => this.tick());
+    this.loop = new ReconcileLoop(
+      this.settings.clock,
+      () => this.settings.intervalMs,
+      () => this.tick(),
+    );
     this.publisher.onEvidence(() => this.wake());
     this.loop.start();
   }

@@ -180,7 +180,10 @@ export class EndpointTable implements EndpointContext {
     for (const info of wanted) {
       const known = this.modelsByName.get(info.name);
       if (known === undefined) this.modelsByName.set(info.name, this.newModel(info));
-      else known.info = info;
+      else {
+        known.info = info;
+        known.queue.max = this.queueMax(info);
+      }
     }
     for (const model of this.modelsByName.values()) {
       model.endpoints = [...this.current.values()].filter((endpoint) => endpoint.models.has(model.name));
@@ -189,8 +192,11 @@ export class EndpointTable implements EndpointContext {
   }
 
   private newModel(info: RouteModel): ModelState {
-    const { queueMax } = this.options.profiles.get(info.routingProfile);
-    return new ModelState(info, queueMax, this.prefixes);
+    return new ModelState(info, this.queueMax(info), this.prefixes);
+  }
+
+  private queueMax(info: RouteModel): number {
+    return this.options.profiles.get(info.routingProfile).queueMax;
   }
 
   /** A real name always wins over somebody else's alias. */

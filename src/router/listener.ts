@@ -92,6 +92,11 @@ export class Listener implements FrontEnvironment {
     });
   }
 
+  /** For connections that become idle from now on. */
+  setKeepAliveTimeout(ms: number): void {
+    this.server.keepAliveTimeout = ms;
+  }
+
   /** Where it listens, or undefined before and after. */
   get address(): AddressInfo | undefined {
     return (this.server.address() as AddressInfo | null) ?? undefined;

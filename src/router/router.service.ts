@@ -49,6 +49,11 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
     return this.router.address;
   }
 
+  /** Takes another configuration into force; see {@link Router.reconfigure}. */
+  reconfigure(config: ServerConfig): void {
+    this.router.reconfigure(config);
+  }
+
   applyTable(table: RoutingTable): void {
     this.router.applyTable(table);
   }

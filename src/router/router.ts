@@ -55,7 +55,7 @@ export interface RouterOptions {
 export class Router implements RouterPort, RouterCore, LiveGauges {
   readonly clock: Clock;
   readonly random: Random;
-  readonly config: ServerConfig['router'];
+  config: ServerConfig['router'];
   readonly profiles: RoutingProfiles;
   readonly table: EndpointTable;
   readonly metrics = new RouterMetrics();
@@ -66,7 +66,9 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   readonly bodies = new BodyBudget();
   readonly turns: Turns;
   readonly sideAgent = sideAgent();
-  private readonly fixed: Omit<RoutingTable, 'version'>;
+  private fixed: Omit<RoutingTable, 'version'>;
+  /** As last published, without the static endpoints. */
+  private published: RoutingTable = { version: 0, models: [], endpoints: [] };
   private readonly models_: ModelList;
   private readonly listener: Listener;
   private readonly ids: () => string;
@@ -93,7 +95,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       evidenceTurned: (endpoint, turn) => this.evidenceTurned(endpoint, turn),
     });
     this.fixed = staticTable(config);
-    this.table.apply({ version: 0, ...this.fixed });
+    this.table.apply(withStatic(this.published, this.fixed));
     this.models_ = new ModelList(this.table, Math.floor(this.clock.wallMs() / 1000));
     if (options.probes !== false) {
       this.patrol = new Patrol({
@@ -180,7 +182,21 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
 
   // ---------------------------------------------------------------- RouterPort
 
+  /**
+   * Takes another configuration: static endpoints, routing profiles, limits. Requests that run keep what they began with. Throws,
+   * with nothing changed, when the key file of an endpoint cannot be read.
+   */
+  reconfigure(config: ServerConfig): void {
+    const fixed = staticTable(config);
+    this.config = config.router;
+    this.profiles.replace(config.router);
+    this.listener.setKeepAliveTimeout(config.router.keepAliveTimeout);
+    this.fixed = fixed;
+    this.table.apply(withStatic(this.published, fixed));
+  }
+
   applyTable(table: RoutingTable): void {
+    this.published = table;
     this.table.apply(withStatic(table, this.fixed));
   }
 

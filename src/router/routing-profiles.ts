@@ -1,3 +1,4 @@
+import { canonical } from '../domain/catalog/spec-digest.js';
 import type { DeadlinePolicy } from '../domain/request/deadlines.js';
 import { HedgeBudget, type HedgePolicy } from '../domain/request/hedge.js';
 import { RetryBudget } from '../domain/request/retry-budget.js';
@@ -42,14 +43,26 @@ function compile(name: string, config: RoutingProfileConfig): RoutingProfile {
   };
 }
 
-/** The routing profiles of a configuration by name, and which one a request gets. */
+/** The routing profiles of a configuration by name, and which one a request gets. A request keeps the one it began with. */
 export class RoutingProfiles {
-  private readonly byName: ReadonlyMap<string, RoutingProfile>;
-  private readonly fallback: RoutingProfile;
+  private byName: ReadonlyMap<string, RoutingProfile> = new Map();
+  private written = new Map<string, string>();
+  private fallback!: RoutingProfile;
 
   constructor(config: RouterConfig) {
+    this.replace(config);
+  }
+
+  /** Takes another configuration. A profile that is the same in both stays, and with it the budgets its requests share. */
+  replace(config: RouterConfig): void {
+    const before = { byName: this.byName, written: this.written };
+    this.written = new Map(Object.entries(config.profiles).map(([name, one]) => [name, canonical(one)]));
     this.byName = new Map(
-      Object.entries(config.profiles).map(([name, profile]) => [name, compile(name, profile)]),
+      Object.entries(config.profiles).map(([name, profile]) => {
+        const kept =
+          before.written.get(name) === this.written.get(name) ? before.byName.get(name) : undefined;
+        return [name, kept ?? compile(name, profile)];
+      }),
     );
     const named = this.byName.get(config.defaultProfile);
     // Checked by the configuration already; here it would be a fault of ours.

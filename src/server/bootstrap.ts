@@ -5,6 +5,7 @@ import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import type { FastifyInstance } from 'fastify';
 import { register } from 'prom-client';
+import { ConfigReloadService, reloadCaller, type ConfigSource } from '../admin-api/config-reload.service.js';
 import { AdminErrorFilter } from '../admin-api/admin-error.filter.js';
 import { installJsonBody } from '../admin-api/json-body.js';
 import { Readiness } from '../admin-api/readiness.js';
@@ -15,16 +16,18 @@ import { adminValidation } from '../admin-api/validation.js';
 import { agentCredentials, AgentGrpcServer, quietGrpc } from '../agent-gateway/agent-grpc-server.js';
 import { formatAddress, parseAddress, type SocketAddress } from '../config/address.js';
 import { exposureProblems } from '../config/check-server.js';
+import { ConfigInForce } from '../config/config-in-force.js';
 import type { ServerConfig, TlsConfig } from '../config/server-config.js';
 import { RoutePublisher } from '../reconciler/route-publisher.js';
 import { RouterService } from '../router/router.service.js';
 import { buildVersion } from '../shared/build-info.js';
 import { systemClock, type Clock } from '../shared/clock.js';
-import { ConfigError } from '../shared/errors.js';
+import { ConfigError, errorChain, OperatorError } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import { NestLogger } from '../shared/nest-logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
 import { Term } from '../store/term.js';
+import { ConfigWatch } from './config-watch.js';
 import { isControlPlane, openStore } from './open-store.js';
 import type { ServerParts } from './server-parts.js';
 import { ServerModule } from './server.module.js';
@@ -39,6 +42,8 @@ export interface StartContext {
   readonly random?: Random;
   /** Descriptor of a listening socket that takes the place of `listen`. */
   readonly clientSocketFd?: number | undefined;
+  /** Where a reload reads the configuration from; without it a reload finds what the server was started with. */
+  readonly source?: ConfigSource;
 }
 
 /** A server that is up. */
@@ -50,6 +55,8 @@ export interface RunningServer {
    * Engines are not touched. A second call while the first is running ends at once. Settles when nothing is left.
    */
   close(graceMs?: number): Promise<void>;
+  /** Reads the configuration again and puts it in force; what is not valid is told by log, event, metric and status. */
+  reload(askedBy: string): void;
   /** For tests and embedding: the application behind it. */
   readonly app: NestFastifyApplication;
 }
@@ -85,8 +92,11 @@ function makeParts(config: ServerConfig, context: StartContext): ServerParts {
   const store = openStore(config, clock);
   try {
     const mode = isControlPlane(config) ? 'control' : 'router';
+    const inForce = new ConfigInForce(config);
     return {
-      config,
+      config: inForce.view,
+      inForce,
+      source: context.source ?? { load: () => ({ config, warnings: [], origins: new Map() }) },
       clock,
       store,
       logger: context.logger,
@@ -153,11 +163,35 @@ async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<
   await naming('adminListen', config.adminListen, app.listen(admin.port, admin.host));
   facts.addresses.admin = formatListening(app.getHttpServer().address(), config.adminListen);
   const { client, admin: adminAddress, agent } = facts.addresses;
+  const watch = watchConfig(app, parts);
   return {
     app,
     addresses: { client, admin: adminAddress, ...(agent === undefined ? {} : { agent }) },
-    close: closer(app, parts),
+    close: closer(app, parts, watch),
+    reload: (askedBy) => reload(app, parts, askedBy),
   };
+}
+
+function reload(app: NestFastifyApplication, { logger }: ServerParts, askedBy: string): void {
+  try {
+    app.get(ConfigReloadService, { strict: false }).reload(reloadCaller(askedBy));
+  } catch (error) {
+    // Told where it was decided; anything else must not end the process for want of a caller.
+    const told = error instanceof OperatorError && error.code === 'invalid_configuration';
+    if (!told) logger.error({ causes: errorChain(error) }, 'the configuration could not be reloaded');
+  }
+}
+
+function watchConfig(app: NestFastifyApplication, parts: ServerParts): ConfigWatch | undefined {
+  const { source, clock, logger, config } = parts;
+  if (source.file === undefined) return undefined;
+  return new ConfigWatch({
+    file: source.file,
+    clock,
+    logger: logger.child({ component: 'config' }),
+    wanted: () => config.watchConfig,
+    changed: () => reload(app, parts, 'file watch'),
+  });
 }
 
 function connectAgents(app: NestFastifyApplication, parts: ServerParts): AgentGrpcServer {
@@ -189,7 +223,11 @@ function addChecks(app: NestFastifyApplication, { readiness, store, facts }: Ser
   }
 }
 
-function closer(app: NestFastifyApplication, parts: ServerParts): (graceMs?: number) => Promise<void> {
+function closer(
+  app: NestFastifyApplication,
+  parts: ServerParts,
+  watch: ConfigWatch | undefined,
+): (graceMs?: number) => Promise<void> {
   let closing: Promise<void> | undefined;
   return (graceMs = parts.config.shutdownGrace) => {
     if (closing !== undefined) {
@@ -197,6 +235,7 @@ function closer(app: NestFastifyApplication, parts: ServerParts): (graceMs?: num
       app.getHttpServer().closeAllConnections();
       return closing;
     }
+    watch?.close();
     parts.readiness.drain(new Date(parts.clock.wallMs()).toISOString());
     closing = closeWithin(app, parts, parts.config.shutdownDelay + graceMs + CLOSE_SLACK_MS);
     return closing;

@@ -1,4 +1,6 @@
+import type { ConfigInForce } from '../config/config-in-force.js';
 import type { ServerConfig } from '../config/server-config.js';
+import type { ConfigSource } from '../admin-api/config-reload.service.js';
 import type { Readiness } from '../admin-api/readiness.js';
 import type { ServerFacts } from '../admin-api/server-facts.js';
 import type { Clock } from '../shared/clock.js';
@@ -9,7 +11,11 @@ import type { Term } from '../store/term.js';
 
 /** What is made before Nest and lives for the whole run. */
 export interface ServerParts {
+  /** What is in force; every read sees the latest reload. */
   readonly config: ServerConfig;
+  readonly inForce: ConfigInForce;
+  /** Where the configuration is read from again. */
+  readonly source: ConfigSource;
   readonly logger: Logger;
   readonly clock: Clock;
   readonly random: Random;

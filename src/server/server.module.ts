@@ -8,6 +8,7 @@ import { reconcile } from '../domain/reconcile/reconcile.js';
 import { ReconcilerModule } from '../reconciler/reconciler.module.js';
 import { RouterModule } from '../router/router.module.js';
 import { StoreModule } from '../store/store.module.js';
+import type { ReloadSettings } from '../admin-api/config-reload.service.js';
 import type { ServerParts } from './server-parts.js';
 import { SharedModule } from './shared.module.js';
 
@@ -28,7 +29,7 @@ export class ServerModule {
         StoreModule.register(parts.store, parts.term),
         EventsModule.register(),
         RouterModule,
-        AdminApiModule.routerOnly(),
+        AdminApiModule.routerOnly({ reload: reloadSettings(parts) }),
       ],
     };
   }
@@ -44,9 +45,13 @@ export class ServerModule {
         clock: parts.clock,
         random: parts.random,
         logger: parts.logger.child({ component: 'reconciler' }),
-        policy: controlPolicy(parts.config.control),
         decide: reconcile,
-        intervalMs: parts.config.control.interval,
+        get policy() {
+          return controlPolicy(parts.config.control);
+        },
+        get intervalMs() {
+          return parts.config.control.interval;
+        },
       },
     });
     const { joinTokensFile } = parts.config.auth.agents;
@@ -67,9 +72,13 @@ export class ServerModule {
         EventsModule.register(),
         RouterModule,
         ...(order === 'reconcilerFirst' ? [reconciler, gateway] : [gateway, reconciler]),
-        AdminApiModule.controlPlane({ reconciler, gateway }),
+        AdminApiModule.controlPlane({ reconciler, gateway, reload: reloadSettings(parts) }),
       ],
       providers: [ControlMetrics],
     };
   }
+}
+
+function reloadSettings({ source, inForce, facts, clock, logger }: ServerParts): ReloadSettings {
+  return { source, inForce, facts, clock, logger };
 }

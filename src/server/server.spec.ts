@@ -12,6 +12,7 @@ import { Readiness } from '../admin-api/readiness.js';
 import { ServerFacts } from '../admin-api/server-facts.js';
 import type { StatusView } from '../admin-api/views.js';
 import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
+import { ConfigInForce } from '../config/config-in-force.js';
 import { EndpointConfig, ModelConfig, ProfileConfig, ServerConfig } from '../config/server-config.js';
 import { DISPATCHER, STATUS_SINK } from '../reconciler/ports.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
@@ -65,8 +66,11 @@ describe('the module graph', () => {
   function parts(): ServerParts {
     register.clear();
     const store = new MemoryStore();
+    const inForce = new ConfigInForce(config({ models: [simModel('m1', 1)] }));
     return {
-      config: config({ models: [simModel('m1', 1)] }),
+      config: inForce.view,
+      inForce,
+      source: { load: () => ({ config: inForce.current(), warnings: [], origins: new Map() }) },
       logger,
       clock: systemClock,
       random: seededRandom(1),

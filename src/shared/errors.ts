@@ -173,6 +173,11 @@ export const ADMIN_ERRORS = {
     exit: EXIT.usage,
     when: 'A field or parameter is wrong; `field` names it.',
   },
+  invalid_configuration: {
+    status: 400,
+    exit: EXIT.usage,
+    when: 'A configuration is not valid; `problems` lists everything that is wrong, with file, line and column. Nothing was changed.',
+  },
   unauthenticated: {
     status: 401,
     exit: EXIT.notAuthorised,
@@ -220,6 +225,8 @@ export class OperatorError extends Error {
       /** Next step for the operator. */
       readonly hint?: string;
       readonly cause?: unknown;
+      /** Everything that is wrong with a configuration. */
+      readonly problems?: readonly ConfigProblem[];
     } = {},
   ) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });

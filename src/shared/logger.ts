@@ -36,9 +36,28 @@ export function createLogger(settings: LogSettings, write?: (line: string) => vo
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
+      onChild: rememberChild,
     },
     lineStream(settings.format, sink),
   );
+}
+
+/** pino's children copy the level when they are made, so they must be known to be told of another. */
+const childrenOf = new WeakMap<Logger, WeakRef<Logger>[]>();
+
+function rememberChild(this: Logger, child: Logger): void {
+  // Children of things that come and go are forgotten with them.
+  const living = (childrenOf.get(this) ?? []).filter((one) => one.deref() !== undefined);
+  childrenOf.set(this, [...living, new WeakRef(child)]);
+}
+
+/** Sets the least severe level that the logger and everything made from it writes. */
+export function setLogLevel(logger: Logger, level: LogSettings['level']): void {
+  logger.level = level;
+  for (const child of childrenOf.get(logger) ?? []) {
+    const living = child.deref();
+    if (living !== undefined) setLogLevel(living, level);
+  }
 }
 
 /** Where finished lines go; `writeMany` takes lines that are JSON already. */

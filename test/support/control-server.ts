@@ -3,6 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { request } from 'node:http';
 import { ControlConfig, ModelConfig, ProfileConfig, ServerConfig } from '../../src/config/server-config.js';
+import { loadServerConfig, type LoadedConfig } from '../../src/config/load.js';
+import { ConfigError } from '../../src/shared/errors.js';
 import { startServer, type RunningServer } from '../../src/server/bootstrap.js';
 import { createLogger } from '../../src/shared/logger.js';
 import { seededRandom } from '../../src/shared/random.js';
@@ -71,7 +73,21 @@ export class ControlServer {
 
   async start(): Promise<void> {
     const logger = createLogger({ level: 'debug', format: 'json' }, (line) => this.log.push(line));
-    this.running = await startServer(this.config, { logger, random: seededRandom(7) });
+    this.running = await startServer(this.config, {
+      logger,
+      random: seededRandom(7),
+      source: { file: 'llmgw.yaml', load: (instead) => this.read(instead?.text) },
+    });
+  }
+
+  /** What a reload reads: changes against the configuration of the start, or the error of reading it. */
+  edited: Partial<ServerConfig> | ConfigError = {};
+
+  private read(text: string | undefined): LoadedConfig<ServerConfig> {
+    if (this.edited instanceof ConfigError) throw this.edited;
+    if (text !== undefined) return loadServerConfig({ file: 'given.yaml', text, env: {} });
+    const config = Object.assign(new ServerConfig(), this.config, this.edited);
+    return { config, warnings: [], origins: new Map() };
   }
 
   /** Ends the server, agents stay. */

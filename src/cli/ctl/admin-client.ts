@@ -1,4 +1,5 @@
 /** Speaks to the admin API of a server and turns what can go wrong into errors with a next step. */
+import type { ErrorView } from '../../admin-api/views.js';
 import { readFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { ADMIN_ERRORS, OperatorError, type AdminErrorCode } from '../../shared/errors.js';
@@ -193,17 +194,18 @@ const notTheAdminApi = (address: string): OperatorError =>
 
 /** The server's own error with its code; an unknown code, from another version, is judged by the status. */
 function failureFrom(response: IncomingMessage, text: string, address: string): OperatorError {
-  let body: { error?: { code?: string; message?: string; field?: string; hint?: string } } = {};
+  let body: { error?: Partial<ErrorView['error']> } = {};
   try {
     body = JSON.parse(text) as typeof body;
   } catch {
     // Answered below: whatever this is, it is not our API.
   }
-  const { code, message, field, hint } = body.error ?? {};
+  const { code, message, field, hint, problems } = body.error ?? {};
   if (message === undefined) throw notTheAdminApi(address);
   return new OperatorError(knownCode(code, response.statusCode ?? 500), message, {
     ...(field === undefined ? {} : { field }),
     ...(hint === undefined ? {} : { hint }),
+    ...(problems === undefined ? {} : { problems }),
   });
 }
 

@@ -11,6 +11,7 @@ import { CtlBackupCommand } from './backup.commands.js';
 import { CtlCompletionCommand } from './completion.command.js';
 import { CtlTopCommand } from './top.command.js';
 import { CtlEventsCommand } from './events.command.js';
+import { CtlConfigCommand } from './config.commands.js';
 import { CtlLogsCommand } from './logs.command.js';
 import { CtlRestartCommand, CtlScaleCommand } from './model-change.commands.js';
 import { CtlCordonCommand, CtlDrainCommand, CtlUncordonCommand } from './schedule.commands.js';
@@ -48,6 +49,7 @@ import {
     CtlScaleCommand,
     CtlRestartCommand,
     CtlBackupCommand,
+    CtlConfigCommand,
     CtlVersionCommand,
     CtlCompletionCommand,
   ],

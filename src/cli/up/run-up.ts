@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { AgentEngineConfig, type AgentConfig } from '../../config/agent-config.js';
 import type { RunningAgent } from '../../agent/bootstrap.js';
+import type { ConfigSource } from '../../admin-api/config-reload.service.js';
 import { loadAgentConfig } from '../../config/load.js';
 import type { ServerConfig } from '../../config/server-config.js';
 import type { EngineKind } from '../../domain/cluster.js';
@@ -10,6 +11,7 @@ import { systemClock } from '../../shared/clock.js';
 import type { Logger } from '../../shared/logger.js';
 import { AdminClient, adminTarget } from '../ctl/admin-client.js';
 import type { RunningServer } from '../../server/bootstrap.js';
+import { ReloadSignals } from '../reload-signals.js';
 import { StopSignals } from '../stop-signals.js';
 import { loadAgentWorld, loadServerWorld, writeTinyModelTo } from '../worlds.js';
 import { waitUntilReady } from './readiness.js';
@@ -17,6 +19,7 @@ import { summary } from './summary.js';
 
 export interface UpRun {
   readonly config: ServerConfig;
+  readonly source: ConfigSource;
   readonly logger: Logger;
   /** Says one line of progress. */
   readonly tell: (line: string) => void;
@@ -33,10 +36,15 @@ export async function runUp(run: UpRun): Promise<void> {
   const serverLog = run.logger.child({ component: 'server' });
   const agentLog = run.logger.child({ component: 'agent' });
   const signals = new StopSignals(systemClock, underNpm, () => agent?.killEngines());
+  const reloads = new ReloadSignals();
   try {
     await writeDefaultModel(run.config);
     const [startServer, startAgent] = await Promise.all([loadServerWorld(), loadAgentWorld()]);
-    server = await startServer(run.config, { logger: serverLog });
+    server = await startServer(run.config, { logger: serverLog, source: run.source });
+    const running = server;
+    // Without a file there is nothing to read again: then the hang-up of the terminal is what it always was, the end.
+    if (run.source.file === undefined) reloads.follow(() => signals.request());
+    else reloads.follow(() => running.reload('SIGHUP'));
     const agentAddress = server.addresses.agent;
     // Static endpoints alone need no agent, and the server then has no listener for one.
     if (agentAddress !== undefined && run.config.models.some(({ profiles }) => profiles.length > 0)) {
@@ -51,6 +59,7 @@ export async function runUp(run: UpRun): Promise<void> {
   } finally {
     await stop(run.config.shutdownGrace, server, agent);
     signals.dispose();
+    reloads.dispose();
   }
 }
 

@@ -88,8 +88,8 @@ export class ModelQueue<T> {
   private waiting = 0;
   private sequence = 0;
 
-  /** @param max most requests waiting at once */
-  constructor(private readonly max: number) {}
+  /** @param max most requests waiting at once; made smaller, those who wait already stay */
+  constructor(public max: number) {}
 
   /** Requests waiting. */
   get depth(): number {

@@ -1,0 +1,178 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { AdminTokenConfig, EndpointConfig, LogConfig } from '../config/server-config.js';
+import { ConfigError } from '../shared/errors.js';
+import { ControlServer, simModel } from '../../test/support/control-server.js';
+import { waitFor } from '../../test/support/wait-for.js';
+
+const servers: ControlServer[] = [];
+afterEach(async () => {
+  for (const server of servers.splice(0)) await server.dispose();
+});
+
+async function started(...[change, control]: Parameters<typeof ControlServer.start>): Promise<ControlServer> {
+  const server = await ControlServer.start(change, control);
+  servers.push(server);
+  return server;
+}
+
+const reload = (server: ControlServer) => server.admin('config/reload', { method: 'POST', body: {} });
+const metric = async (server: ControlServer): Promise<string | undefined> =>
+  /^llmgw_config_last_reload_successful (\d)$/m.exec((await server.admin('/metrics')).text)?.[1];
+const eventTypes = async (server: ControlServer): Promise<readonly string[]> =>
+  (await server.admin('events')).json.items.map((event: { type: string }) => event.type);
+
+describe('reloading', () => {
+  it('of a configuration that means the same changes nothing and says so', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    const answer = await reload(server);
+    expect(answer.json).toMatchObject({ changed: false, models: [], settings: [], needsRestart: [] });
+    expect(await eventTypes(server)).not.toContain('ConfigReloaded');
+  });
+
+  it('adds, changes and removes models, told with their fields', async () => {
+    const server = await started({ models: [simModel('m1'), simModel('m2')] });
+    server.edited = { models: [simModel('m1', {}, { args: ['--slots', '2'] }), simModel('m3')] };
+    const answer = await reload(server);
+    expect(answer.status).toBe(200);
+    expect(answer.json.models).toMatchObject([
+      {
+        model: 'm1',
+        kind: 'changed',
+        rolls: ['p'],
+        changes: [{ path: 'profiles[p].args', after: '["--slots","2"]' }],
+      },
+      { model: 'm2', kind: 'removed' },
+      { model: 'm3', kind: 'added' },
+    ]);
+    const models = await server.admin('models');
+    expect(models.json.items.map((model: { name: string }) => model.name)).toEqual(['m1', 'm3']);
+    expect((await server.admin('config')).json.config.models).toHaveLength(2);
+    expect(await eventTypes(server)).toContain('ConfigReloaded');
+    const audit = await server.admin('audit');
+    expect(audit.json.items[0]).toMatchObject({ action: 'reload', actor: 'local', outcome: 'ok' });
+  });
+
+  it('of something invalid changes nothing, and log, event, metric and status say why until it is mended', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    const problems = [
+      {
+        source: 'llmgw.yaml',
+        line: 3,
+        column: 5,
+        path: 'models[0].replicas',
+        message: 'expected an integer',
+      },
+      {
+        source: 'llmgw.yaml',
+        line: 7,
+        column: 1,
+        path: 'modles',
+        message: 'is not known; did you mean models?',
+      },
+    ];
+    server.edited = new ConfigError(problems);
+    const answer = await reload(server);
+    expect(answer.status).toBe(400);
+    expect(answer.json.error).toMatchObject({ code: 'invalid_configuration', problems });
+    expect(await metric(server)).toBe('0');
+    const status = (await server.admin('status')).json;
+    expect(status.config).toMatchObject({ problems });
+    expect(status.config.lastError).toContain('llmgw.yaml:3:5: models[0].replicas: expected an integer');
+    expect(status.warnings.map((one: { code: string }) => one.code)).toContain('config_refused');
+    expect(await eventTypes(server)).toContain('ConfigRefused');
+    expect(server.log.join('')).toContain('llmgw.yaml:7:1');
+    expect((await server.admin('models')).json.items).toHaveLength(1);
+
+    server.edited = {};
+    expect((await reload(server)).json.changed).toBe(false);
+    expect(await metric(server)).toBe('1');
+    expect((await server.admin('status')).json.config.lastError).toBeUndefined();
+  });
+
+  it('names what needs a restart and takes the rest over', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    server.edited = {
+      listen: '127.0.0.1:9999',
+      stateDir: '/elsewhere',
+      log: Object.assign(new LogConfig(), { level: 'error' }),
+    };
+    const answer = await reload(server);
+    expect(answer.json.needsRestart).toEqual(['listen', 'stateDir']);
+    expect(answer.json.notes).toContain('needs a restart: listen, stateDir');
+    const { config } = (await server.admin('config')).json;
+    expect(config).toMatchObject({
+      listen: '127.0.0.1:0',
+      stateDir: server.config.stateDir,
+      log: { level: 'error' },
+    });
+    const status = (await server.admin('status')).json;
+    expect(status.warnings.map((one: { code: string }) => one.code)).toContain('config_needs_restart');
+    const lines = server.log.length;
+    server.edited = { ...server.edited, shutdownGrace: 2_000 };
+    await reload(server);
+    expect(server.log.slice(lines).filter((line) => line.includes('"level":"info"'))).toEqual([]);
+  });
+
+  it('takes over static endpoints, routing profiles and admin tokens', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    const endpoint = Object.assign(new EndpointConfig(), {
+      id: 'e1',
+      url: 'http://127.0.0.1:9',
+      models: ['x1'],
+    });
+    const token = Object.assign(new AdminTokenConfig(), {
+      name: 'ann',
+      hash: `sha256:${'0'.repeat(64)}`,
+      role: 'admin',
+    });
+    server.edited = { endpoints: [endpoint] };
+    expect((await reload(server)).json.settings).toMatchObject([{ path: 'endpoints[e1]' }]);
+    expect((await server.admin('endpoints')).json.items).toMatchObject([{ id: 'e1', models: ['x1'] }]);
+    const { auth } = server.config;
+    const copy = <T extends object>(of: T, change: Partial<T>): T =>
+      Object.assign(Object.create(Object.getPrototypeOf(of) as object) as T, of, change);
+    server.edited = { auth: copy(auth, { admin: copy(auth.admin, { tokens: [token] }) }) };
+    expect((await reload(server)).text).not.toContain('sha256');
+    expect((await server.admin('nodes')).status).toBe(401);
+  });
+
+  it('lets a count set by an operator stand until the file says another', async () => {
+    const server = await started({ models: [simModel('m1', { replicas: 2 })] });
+    await server.admin('models/m1/scale', { method: 'PUT', body: { replicas: 0 } });
+    const desired = async () => (await server.admin('models/m1')).json.desired;
+    server.edited = { models: [simModel('m1', { replicas: 2, priority: 7 })] };
+    await reload(server);
+    expect(await desired()).toBe(0);
+    server.edited = { models: [simModel('m1', { replicas: 3 })] };
+    await reload(server);
+    expect(await desired()).toBe(3);
+    expect(await eventTypes(server)).toContain('ScaleOverruled');
+    // Said once, it is over: the number of before does not come back with the file's.
+    server.edited = { models: [simModel('m1', { replicas: 2 })] };
+    await reload(server);
+    expect(await desired()).toBe(2);
+  });
+
+  it('changes nothing when the change cannot be stored', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    server.edited = { models: [simModel('m2')] };
+    const { STATE_STORE } = await import('../store/ports.js');
+    const store = server.server.app.get<{ close(): void }>(STATE_STORE, { strict: false });
+    store.close();
+    expect((await reload(server)).status).toBe(503);
+    expect((await server.admin('config')).json.config.models[0].name).toBe('m1');
+  });
+
+  it('puts a removed model and its replicas out of the router, and back when it is back', async () => {
+    const server = await started({ models: [simModel('m1'), simModel('m2')] });
+    await server.join('n1');
+    const names = async () =>
+      (await server.admin('models')).json.items.map((model: { name: string }) => model.name);
+    server.edited = { models: [simModel('m2')] };
+    await reload(server);
+    expect(await names()).toEqual(['m2']);
+    server.edited = {};
+    await reload(server);
+    await waitFor(async () => (await names()).length === 2, { what: 'both models' });
+  });
+});
