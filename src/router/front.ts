@@ -1,4 +1,5 @@
 import type { ByteRuns } from './byte-runs.js';
+import type { GatewayError } from './dialects.js';
 
 /** Name, value, name, value … of response headers. */
 export type HeaderList = readonly string[];
@@ -36,6 +37,8 @@ export interface FrontSink {
   onBody(bytes: Buffer): void;
   /** The body is complete. */
   onBodyEnd(): void;
+  /** The rest of the body will not come. */
+  bodyRefused(error: GatewayError): void;
   /** The client takes bytes again. */
   onDrain(): void;
   /** The client left before the answer was complete. Nothing follows. */

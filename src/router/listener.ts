@@ -1,15 +1,27 @@
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
+import { API_ERRORS } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
-import { dialectOf } from './dialects.js';
-import { FrontRequest, FrontResponse, NodeFront, watchDrain, type FrontEnvironment } from './node-front.js';
+import {
+  HEAD_MAX_BYTES,
+  NO_TUNNEL,
+  refusalBytes,
+  refusalOf,
+  type ParserError,
+  type Refusal,
+} from './broken-request.js';
+import {
+  FrontRequest,
+  FrontResponse,
+  LINGER_MS,
+  NodeFront,
+  watchDrain,
+  type FrontEnvironment,
+} from './node-front.js';
 import { outbox } from './outbox.js';
 import { REQUEST_HEADERS_MAX } from './request-head.js';
 
-/** Bytes of a request's head; node answers 431 beyond. */
-const HEAD_MAX_BYTES = 16 * 1024;
 /** Time to send a request's head. The body has its own, per pause between bytes. */
 const HEAD_TIMEOUT_MS = 60_000;
 /** Connections the kernel holds for us while the loop is busy; node's 511 drops some at a burst of a thousand. */
@@ -34,7 +46,12 @@ export interface ListenerOptions {
   readonly keepAliveTimeoutMs: number;
   /** Each request, once its head is complete. */
   readonly onRequest: (request: FrontRequest, front: NodeFront) => void;
+  /** Bytes that were no request were answered with `status`. */
+  readonly onRefused: (status: number) => void;
 }
+
+/** A connection with the answer node has running on it, which is not in its types. */
+type BusySocket = Socket & { readonly _httpMessage?: FrontResponse<FrontRequest> | null };
 
 /**
  * The client-facing socket. Its own node:http server rather than a framework's: the pipeline needs the socket's true
@@ -50,6 +67,8 @@ export class Listener implements FrontEnvironment {
   private accepting = false;
   private readonly lastClosed: Promise<void>;
   private stopped: Promise<void> | undefined;
+  /** Connections that cannot be read any further, and have or await their last answer. */
+  private readonly refused = new WeakSet<Duplex>();
 
   constructor(private readonly options: ListenerOptions) {
     this.clock = options.clock;
@@ -62,6 +81,8 @@ export class Listener implements FrontEnvironment {
       requestTimeout: 0,
       keepAliveTimeout: options.keepAliveTimeoutMs,
       noDelay: true,
+      // It is looked for with the other header lines; node's own refusal has no body.
+      requireHostHeader: false,
     });
     // Beyond its limit node drops header lines silently; a few more than we take, so that we see and refuse them.
     this.server.maxHeadersCount = REQUEST_HEADERS_MAX + 8;
@@ -73,7 +94,10 @@ export class Listener implements FrontEnvironment {
     this.lastClosed = new Promise((resolve) => this.server.once('close', resolve));
     this.server.on('request', (request, response) => this.take(request, response, false));
     this.server.on('checkContinue', (request, response) => this.take(request, response, true));
-    this.server.on('clientError', refuseBroken);
+    // Whoever expects something else is served as if it had not: node's own 417 has no body.
+    this.server.on('checkExpectation', (request, response) => this.take(request, response, false));
+    this.server.on('connect', (_request, socket) => this.refuse(NO_TUNNEL, socket as BusySocket));
+    this.server.on('clientError', (error, socket) => this.broken(error, socket as BusySocket));
   }
 
   /** Starts listening; rejects with the reason when the address cannot be bound or the socket is none. */
@@ -178,33 +202,45 @@ export class Listener implements FrontEnvironment {
   private take(request: FrontRequest, response: ServerResponse, expectsContinue: boolean): void {
     this.options.onRequest(request, new NodeFront(request, response as FrontResponse, this, expectsContinue));
   }
-}
 
-/** Answers what node's parser refused; the connection is unusable after it. */
-function refuseBroken(error: NodeJS.ErrnoException, socket: Duplex): void {
-  outbox.flush();
-  const { _httpMessage: running } = socket as Socket & { _httpMessage?: ServerResponse };
-  // In the middle of another answer a second head would be read as part of it.
-  if (!socket.writable || error.code === 'ECONNRESET' || running?.headersSent === true) {
-    socket.destroy();
-    return;
+  /** The parser did not take what came, and takes nothing more on this connection. */
+  private broken(error: ParserError, socket: BusySocket): void {
+    // What still comes after the first refusal is thrown away here.
+    if (this.refused.has(socket)) return;
+    // A connection on which nothing was ever sent waits for no answer.
+    const mute = socket.bytesRead === 0;
+    // Whoever ends its side in the middle of a body has left.
+    const left = error.code === 'ECONNRESET' || (error.code === 'HPE_INVALID_EOF_STATE' && isBusy(socket));
+    if (mute || left || !socket.writable) socket.destroy();
+    else this.refuse(refusalOf(error), socket);
   }
-  const code = brokenCode(error);
-  const status = API_ERRORS[code].status;
-  const body = dialectOf('openai').errorBody({ code, message: BROKEN_MESSAGES[code] });
-  socket.end(
-    `HTTP/1.1 ${status} ${status === 431 ? 'Request Header Fields Too Large' : 'Bad Request'}\r\n` +
-      `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\nconnection: close\r\n\r\n${body}`,
-  );
+
+  /** Gives the last answer on a connection, behind those that are still running there. */
+  private refuse(refusal: Refusal, socket: BusySocket): void {
+    if (this.refused.has(socket)) return;
+    this.refused.add(socket);
+    outbox.flush();
+    this.refuseInTurn(refusal, socket);
+  }
+
+  private refuseInTurn(refusal: Refusal, socket: BusySocket): void {
+    if (!socket.writable) return void socket.destroy();
+    const { _httpMessage: running } = socket;
+    if (running === undefined || running === null) return this.lastWords(refusal, socket);
+    // A refusal in front of the answer would be read as the answer.
+    if (running.req.complete) running.once('finish', () => this.refuseInTurn(refusal, socket));
+    else running.front?.bodyBroken(refusal.error);
+  }
+
+  /** The client is told that nothing follows, and then has time to read it before a reset can overtake it. */
+  private lastWords(refusal: Refusal, socket: BusySocket): void {
+    const timer = this.clock.setTimer(LINGER_MS, () => socket.destroy());
+    socket.once('close', () => timer.cancel());
+    socket.end(refusalBytes(refusal));
+    socket.resume();
+    this.options.onRefused(API_ERRORS[refusal.error.code].status);
+  }
 }
 
-type BrokenCode = Extract<ApiErrorCode, 'bad_request' | 'header_fields_too_large'>;
-
-const BROKEN_MESSAGES: Record<BrokenCode, string> = {
-  bad_request: 'the request is not valid HTTP/1.1',
-  header_fields_too_large: `the request head is larger than ${HEAD_MAX_BYTES / 1024} KiB`,
-};
-
-function brokenCode(error: NodeJS.ErrnoException): BrokenCode {
-  return error.code === 'HPE_HEADER_OVERFLOW' ? 'header_fields_too_large' : 'bad_request';
-}
+const isBusy = (socket: BusySocket): boolean =>
+  socket._httpMessage !== undefined && socket._httpMessage !== null;

@@ -2,11 +2,12 @@ import { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../shared/clock.js';
 import type { ByteRuns } from './byte-runs.js';
+import type { GatewayError } from './dialects.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
 import { outbox, type Sender } from './outbox.js';
 
 /** How long an answered client may go on sending the body it began, so that it reads the answer instead of a reset. */
-const LINGER_MS = 5_000;
+export const LINGER_MS = 5_000;
 /** And how much of it is read and thrown away. */
 const LINGER_MAX_BYTES = 256 * 1024 * 1024;
 /** A body announced no larger than this is read to its end and thrown away, and the connection lives on. */
@@ -54,6 +55,10 @@ export class NodeFront implements Front, Sender {
   private headers: HeaderList = [];
   private length: AnswerLength = 0;
   private sink: FrontSink | undefined;
+  /** The client was asked for the body it holds back. */
+  private continued = false;
+  /** The rest of the connection cannot be read: the body broke off into something that is none. */
+  private unreadable = false;
   private lingered = 0;
   private lingerTimer: Timer | undefined;
 
@@ -71,7 +76,8 @@ export class NodeFront implements Front, Sender {
 
   startBody(sink: FrontSink): void {
     this.sink = sink;
-    if (this.expectsContinue) this.response.writeContinue();
+    this.continued = this.expectsContinue;
+    if (this.continued) this.response.writeContinue();
     this.request.on('data', onRequestData);
     this.request.on('end', onRequestEnd);
   }
@@ -98,7 +104,8 @@ export class NodeFront implements Front, Sender {
   /** @internal The last bytes of the answer have left. */
   sent(): void {
     if (this.gone) return;
-    if (this.mustLinger) this.linger();
+    if (this.unreadable) this.endGently();
+    else if (this.mustLinger) this.linger();
     else this.response.end();
   }
 
@@ -113,9 +120,13 @@ export class NodeFront implements Front, Sender {
     else socket.destroy();
   }
 
-  /** The client is still sending a body too large to be read for nothing: the connection ends, but gently. */
+  /**
+   * The client is still sending a body too large to be read for nothing, or holds one back and may send it or not: the
+   * connection ends, but gently.
+   */
   private get mustLinger(): boolean {
-    return this.announcedBodyBytes > DISCARD_MAX_BYTES && !this.request.complete;
+    if (this.request.complete) return false;
+    return this.announcedBodyBytes > DISCARD_MAX_BYTES || (this.expectsContinue && !this.continued);
   }
 
   private get dead(): boolean {
@@ -128,7 +139,8 @@ export class NodeFront implements Front, Sender {
     const response = this.response as FrontResponse & ComposedHead;
     const headers = [...this.headers];
     if (!isBodilessStatus(this.status)) this.pushFraming(headers);
-    if (this.untilClose || this.environment.closing || this.mustLinger) headers.push('connection', 'close');
+    const last = this.environment.closing || this.unreadable || this.mustLinger;
+    if (this.untilClose || last) headers.push('connection', 'close');
     response.writeHead(this.status, headers);
     response.chunkedEncoding = false;
     const composed = response._header;
@@ -194,6 +206,22 @@ export class NodeFront implements Front, Sender {
     this.request.on('end', onLingerEnd);
     this.request.resume();
     this.lingerTimer = this.environment.clock.setTimer(LINGER_MS, () => this.stopLingering());
+  }
+
+  /** Says that nothing follows; what still comes is thrown away by the listener. */
+  private endGently(): void {
+    const { socket } = this.request;
+    this.lingerTimer = this.environment.clock.setTimer(LINGER_MS, () => socket.destroy());
+    socket.end();
+  }
+
+  /** The parser cannot go on in the middle of the body. */
+  bodyBroken(error: GatewayError): void {
+    outbox.flush();
+    if (this.ended) return this.stopLingering();
+    this.unreadable = true;
+    if (this.sink === undefined || this.headGiven) this.cut();
+    else this.sink.bodyRefused(error);
   }
 
   /** @internal */

@@ -44,6 +44,8 @@ export class RequestHead {
   /** Announced length of the body, bytes; -1 when none is announced. */
   contentLength = -1;
   chunkedBody = false;
+  /** The body is coded in a way that is not undone here, so that its bytes would be taken for what they are not. */
+  unknownCoding = false;
   /** From `Authorization: Bearer` or `x-api-key`; never passed on or logged. */
   credential: string | undefined;
   origin: string | undefined;
@@ -72,11 +74,13 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
       message: `more than ${REQUEST_HEADERS_MAX} header fields`,
     };
   }
+  if (request.httpVersionMajor !== 1) return { code: 'bad_request', message: 'this server speaks HTTP/1.1' };
   const head = new RequestHead();
   head.method = request.method ?? '';
   head.clientAddress = request.socket.remoteAddress ?? '';
   const target = request.url ?? '';
-  if (target.charCodeAt(0) !== SLASH)
+  // `OPTIONS *` asks what the server as a whole takes.
+  if (target.charCodeAt(0) !== SLASH && !(target === '*' && head.method === 'OPTIONS'))
     return { code: 'bad_request', message: 'the request target must be a path' };
   const queryAt = target.indexOf('?');
   head.path = queryAt < 0 ? target : target.slice(0, queryAt);
@@ -88,6 +92,8 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
     else takeHeader(head, name, raw[i + 1] as string);
   }
   if (hosts > 1) return { code: 'bad_request', message: 'more than one Host header' };
+  if (hosts === 0 && request.httpVersionMinor > 0) return { code: 'bad_request', message: 'no Host header' };
+  if (head.unknownCoding) return { code: 'bad_request', message: 'a transfer coding other than chunked' };
   if (head.requestId === '') head.requestId = makeId();
   const bodyless = head.method === 'GET' || head.method === 'HEAD';
   // A body here is what request smuggling is made of: the next reader takes it for a second request.
@@ -98,6 +104,7 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
 }
 
 const SLASH = 47;
+const RETRY_COUNT = /^\d{1,4}$/;
 
 function takeHeader(head: RequestHead, name: string, value: string): void {
   switch (name) {
@@ -112,6 +119,7 @@ function takeHeader(head: RequestHead, name: string, value: string): void {
       head.contentEncoding = value;
       return;
     case 'transfer-encoding':
+      head.unknownCoding = head.chunkedBody || value.toLowerCase() !== 'chunked';
       head.chunkedBody = true;
       return;
     case 'authorization':
@@ -141,7 +149,7 @@ function takeHeader(head: RequestHead, name: string, value: string): void {
       head.explain = value === '1' || value === 'true';
       return;
     case 'x-stainless-retry-count':
-      head.clientRetries = value;
+      if (RETRY_COUNT.test(value)) head.clientRetries = value;
       return;
     default:
       if (PASSED.has(name)) head.passed += `${name}: ${value}\r\n`;

@@ -111,6 +111,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       clock: this.clock,
       keepAliveTimeoutMs: config.router.keepAliveTimeout,
       onRequest: (request, front) => this.take(request, front),
+      onRefused: (status) => this.countLocal(OTHER_ROUTE_INDEX, status),
     });
   }
 
@@ -285,7 +286,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       case 'health':
         return this.answerHealth(front, common);
       case 'preflight':
-        giveBody(front, 204, preflightHeaders(head, this.config.cors), NOTHING);
+        giveBody(front, 204, ['allow', match.allow, ...preflightHeaders(head, this.config.cors)], NOTHING);
         return this.countLocal(OTHER_ROUTE_INDEX, 204);
       case 'methodNotAllowed': {
         const message = `this path takes ${match.allow}`;

@@ -78,13 +78,12 @@ export type RouteMatch =
   | { readonly kind: 'models' }
   | { readonly kind: 'model'; readonly id: string }
   | { readonly kind: 'health' }
-  | { readonly kind: 'preflight' }
+  | { readonly kind: 'preflight'; readonly allow: string }
   | { readonly kind: 'methodNotAllowed'; readonly allow: string; readonly dialect: DialectName }
   | { readonly kind: 'notFound' };
 
 const MODELS: RouteMatch = { kind: 'models' };
 const HEALTH: RouteMatch = { kind: 'health' };
-const PREFLIGHT: RouteMatch = { kind: 'preflight' };
 const NOT_FOUND: RouteMatch = { kind: 'notFound' };
 const ENGINE_MATCHES = new Map(
   ENGINE_ROUTES.map((route) => [route.path, { kind: 'engine', route } as RouteMatch]),
@@ -92,6 +91,8 @@ const ENGINE_MATCHES = new Map(
 
 const READ_METHODS = 'GET, HEAD, OPTIONS';
 const POST_METHODS = 'POST, OPTIONS';
+/** What the server as a whole takes. */
+export const ALL_METHODS = 'GET, HEAD, POST, OPTIONS';
 const MODEL_PREFIX = '/v1/models/';
 
 /** Finds the route of `method path`; `path` comes without its query. */
@@ -101,9 +102,12 @@ export function matchRoute(method: string, path: string): RouteMatch {
     if (match !== undefined) return match;
   }
   const engine = BY_PATH.get(path);
+  if (method === 'OPTIONS' && path === '*') return { kind: 'preflight', allow: ALL_METHODS };
   const known = engine !== undefined || isReadPath(path);
   if (!known) return NOT_FOUND;
-  if (method === 'OPTIONS') return PREFLIGHT;
+  if (method === 'OPTIONS') {
+    return { kind: 'preflight', allow: engine === undefined ? READ_METHODS : POST_METHODS };
+  }
   if (engine !== undefined) {
     return { kind: 'methodNotAllowed', allow: POST_METHODS, dialect: engine.dialect };
   }

@@ -1,0 +1,91 @@
+import { STATUS_CODES } from 'node:http';
+import { API_ERRORS } from '../shared/errors.js';
+import { dialectOf, type GatewayError } from './dialects.js';
+import { ALL_METHODS, matchRoute, type DialectName } from './routes.js';
+
+/** Bytes of a request's head; node's parser reports more as an overflow. */
+export const HEAD_MAX_BYTES = 16 * 1024;
+
+/** What node's parser says of bytes it did not take for a request. */
+export interface ParserError extends NodeJS.ErrnoException {
+  /** The read in which it happened. */
+  readonly rawPacket?: Buffer;
+  /** How far into it the parser came. */
+  readonly bytesParsed?: number;
+}
+
+/** What is answered where no request object exists to answer with. */
+export interface Refusal {
+  readonly error: GatewayError;
+  readonly dialect: DialectName;
+  /** With `method_not_allowed`. */
+  readonly allow?: string | undefined;
+}
+
+const refusal = (code: 'bad_request' | 'header_fields_too_large', message: string): Refusal => ({
+  error: { code, message },
+  dialect: 'openai',
+});
+
+const BROKEN = refusal('bad_request', 'the request is not valid HTTP/1.1');
+const TOO_LARGE = refusal(
+  'header_fields_too_large',
+  `the request head is larger than ${HEAD_MAX_BYTES / 1024} KiB`,
+);
+const TOO_SLOW = refusal('bad_request', 'the request head did not arrive in time');
+
+const notAllowed = (allow: string, dialect: DialectName): Refusal => ({
+  error: { code: 'method_not_allowed', message: `this path takes ${allow}` },
+  dialect,
+  allow,
+});
+
+/** CONNECT asks for a tunnel; there is none, whatever the target. */
+export const NO_TUNNEL: Refusal = notAllowed(ALL_METHODS, 'openai');
+
+/** The answer to bytes that are no request. */
+export function refusalOf(error: ParserError): Refusal {
+  switch (error.code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return TOO_LARGE;
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return TOO_SLOW;
+    case 'HPE_INVALID_METHOD':
+      return unknownMethod(error);
+    default:
+      return BROKEN;
+  }
+}
+
+/** A method that is unknown to node is no worse than one that is unknown here: what counts is which the path takes. */
+function unknownMethod({ rawPacket, bytesParsed = 0 }: ParserError): Refusal {
+  if (rawPacket === undefined) return BROKEN;
+  const text = rawPacket.toString('latin1', 0, bytesParsed + HEAD_MAX_BYTES);
+  let from = bytesParsed;
+  while (from > 0 && TOKEN_CHAR.test(text[from - 1] as string)) from -= 1;
+  const line = text.slice(from);
+  const whole = REQUEST_LINE.exec(line);
+  if (whole === null) return METHOD_ALONE.test(line) ? NO_TUNNEL : BROKEN;
+  const match = matchRoute(whole[1] as string, whole[2] as string);
+  if (match.kind === 'methodNotAllowed') return notAllowed(match.allow, match.dialect);
+  return {
+    error: { code: 'not_found', message: 'this path is not part of the API' },
+    dialect: 'openai',
+  };
+}
+
+const TOKEN_CHAR = /[!#$%&'*+.^_`|~0-9A-Za-z-]/;
+const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\/[^ ?]*)(?:\?[^ ]*)? HTTP\/1\.[01]\r\n/;
+/** The rest of the line is still on its way; nobody waits for it. */
+const METHOD_ALONE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+(?: [^\r\n]*)?$/;
+
+/** The whole answer, after which the connection ends. */
+export function refusalBytes({ error, dialect, allow }: Refusal): string {
+  const { status } = API_ERRORS[error.code];
+  const body = dialectOf(dialect).errorBody(error);
+  return (
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\ncontent-type: application/json\r\n` +
+    `content-length: ${Buffer.byteLength(body)}\r\n${allow === undefined ? '' : `allow: ${allow}\r\n`}` +
+    `connection: close\r\n\r\n${body}`
+  );
+}
