@@ -52,6 +52,7 @@ export function refusalOf(error: ParserError): Refusal {
       return TOO_SLOW;
     case 'HPE_INVALID_METHOD':
       return unknownMethod(error);
+    case undefined:
     default:
       return BROKEN;
   }
