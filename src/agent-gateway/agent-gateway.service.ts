@@ -11,15 +11,27 @@ import type {
   RefusalCode,
 } from '../agent-protocol/messages.js';
 import {
+  CLOCK_SKEW_WARN_MS,
   HEARTBEAT_INTERVAL_MS,
   MESSAGE_LIMIT_BYTES,
   SILENCE_LIMIT_MS,
   type GatewayStream,
 } from '../agent-protocol/proto.js';
-import { refusalToWire, startToWire, stopToWire, welcomeToWire } from '../agent-protocol/to-wire.js';
+import {
+  drainToWire,
+  refusalToWire,
+  startToWire,
+  stopToWire,
+  welcomeToWire,
+} from '../agent-protocol/to-wire.js';
 import { PROTOCOL_VERSION } from '../agent-protocol/version.js';
 import type { WireServerMessage } from '../agent-protocol/wire.js';
-import { shardKey, type StartShardCommand, type StopShardCommand } from '../domain/cluster.js';
+import {
+  shardKey,
+  type DrainShardCommand,
+  type StartShardCommand,
+  type StopShardCommand,
+} from '../domain/cluster.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import type { Reconnection } from '../inventory/node-entry.js';
 import { STATUS_SINK, type Dispatcher, type DispatchResult, type StatusSink } from '../reconciler/ports.js';
@@ -37,7 +49,6 @@ import { GATEWAY_SETTINGS, type GatewaySettings, type LogQuery, type LogSource }
 /** Instances remembered per node that lost their id to a later one. */
 const SUPERSEDED_MAX = 16;
 /** Difference of wall clocks worth a warning, ms: certificates and people's timelines suffer, decisions do not. */
-const CLOCK_SKEW_WARN_MS = 30_000;
 
 const REFUSAL_STATUS: Readonly<Record<RefusalCode, GrpcStatus>> = {
   incompatibleVersion: GrpcStatus.FAILED_PRECONDITION,
@@ -117,6 +128,10 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     return this.dispatch(term, command, (id) => stopToWire(term, id, command, why));
   }
 
+  drainShard(term: number, command: DrainShardCommand): DispatchResult {
+    return this.dispatch(term, command, (commandId) => drainToWire({ term, commandId, ...command }));
+  }
+
   connectedNodes(): readonly string[] {
     return [...this.holders.keys()];
   }
@@ -127,7 +142,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
 
   private dispatch(
     term: number,
-    command: StartShardCommand | StopShardCommand,
+    command: StartShardCommand | StopShardCommand | DrainShardCommand,
     build: (commandId: string) => WireServerMessage,
   ): DispatchResult {
     if (term < this.term.current()) return { sent: false, reason: 'staleTerm' };
@@ -170,6 +185,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
         silenceLimitMs: this.settings.silenceLimitMs ?? SILENCE_LIMIT_MS,
         maxLogTailBytes: LOG_TAIL_LIMIT_BYTES,
         maxMessageBytes: MESSAGE_LIMIT_BYTES,
+        wallMs: this.clock.wallMs(),
       }),
     );
     this.logger.info({ node: hello.nodeId, from: session.peer, build: hello.build }, 'agent connected');

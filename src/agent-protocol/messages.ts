@@ -96,6 +96,8 @@ export interface Welcome {
   readonly silenceLimitMs: number;
   readonly maxLogTailBytes: number;
   readonly maxMessageBytes: number;
+  /** Wall clock of the server, ms since the epoch; undefined from one that does not tell. */
+  readonly wallMs?: number;
 }
 
 export const REFUSAL_CODES = [
@@ -137,6 +139,8 @@ export interface StopOrder extends Order {
 export interface DrainOrder extends Order {
   readonly shardId: string;
   readonly generation: number;
+  /** The drain was called off. */
+  readonly over: boolean;
 }
 
 export interface LogRequest {

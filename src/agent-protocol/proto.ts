@@ -43,6 +43,9 @@ export const HEARTBEAT_INTERVAL_MS = 5_000;
 /** A stream without any message for this long is dead, whatever TCP says, ms: three heartbeats. */
 export const SILENCE_LIMIT_MS = 15_000;
 
+/** Clocks further apart than this are told of, ms; nothing is decided by them. */
+export const CLOCK_SKEW_WARN_MS = 30_000;
+
 /**
  * Keepalive of both ends: a pulled cable sends no FIN, and without pings the kernel notices after a quarter of an hour.
  * The server must also permit the client's pings, or it answers them with GOAWAY "too many pings".

@@ -35,6 +35,7 @@ import { LOG_TAIL_LIMIT_BYTES, tailText } from './log-tail.js';
 import type {
   AgentMessage,
   CommandResult,
+  DrainOrder,
   Hello,
   LogChunk,
   LogRequest,
@@ -86,7 +87,7 @@ export function parseServerMessage(wire: WireServerMessage, nodeId: string): Par
     if (wire.refusal) return { kind: 'refusal', refusal: refusal(record(wire.refusal, 'refusal')) };
     if (wire.start) return { kind: 'start', order: startOrder(record(wire.start, 'start'), nodeId) };
     if (wire.stop) return { kind: 'stop', order: stopOrder(record(wire.stop, 'stop')) };
-    if (wire.drain) return { kind: 'drain', order: order(record(wire.drain, 'drain'), 'drain') };
+    if (wire.drain) return { kind: 'drain', order: drainOrder(record(wire.drain, 'drain')) };
     if (wire.fetchLogs)
       return { kind: 'fetchLogs', request: logRequest(record(wire.fetchLogs, 'fetchLogs')) };
     if (wire.ping) return { kind: 'ping', nonce: count(wire.ping.nonce, 'ping.nonce') };
@@ -312,6 +313,7 @@ function welcome(wire: Record<string, unknown>): Welcome {
     silenceLimitMs: count(wire['silenceLimitMs'], 'welcome.silenceLimitMs'),
     maxLogTailBytes: count(wire['maxLogTailBytes'], 'welcome.maxLogTailBytes'),
     maxMessageBytes: count(wire['maxMessageBytes'], 'welcome.maxMessageBytes'),
+    ...present('wallMs', wallTime(wire['wallMs'], 'welcome.wallMs')),
   };
 }
 
@@ -331,6 +333,10 @@ function order(wire: Record<string, unknown>, field: string) {
     shardId: identifier(wire['shardId'], `${field}.shardId`),
     generation: count(wire['generation'], `${field}.generation`),
   };
+}
+
+function drainOrder(wire: Record<string, unknown>): DrainOrder {
+  return { ...order(wire, 'drain'), over: wire['over'] === true };
 }
 
 function stopOrder(wire: Record<string, unknown>): StopOrder {

@@ -146,7 +146,7 @@ export function pongToWire(nonce: number): WireAgentMessage {
 // ---------------------------------------------------------------- server → agent
 
 export function welcomeToWire(welcome: Welcome): WireServerMessage {
-  return { welcome };
+  return { welcome: { ...welcome, wallMs: welcome.wallMs ?? 0 } };
 }
 
 export function refusalToWire(refusal: Refusal): WireServerMessage {
@@ -215,7 +215,8 @@ export function stopToWire(
 }
 
 export function drainToWire(order: DrainOrder): WireServerMessage {
-  return { drain: order };
+  const { term, commandId, shardId, generation, over } = order;
+  return { drain: { term, commandId, shardId, generation, over } };
 }
 
 export function logRequestToWire(request: LogRequest): WireServerMessage {

@@ -53,6 +53,7 @@ export interface WireWelcome {
   readonly silenceLimitMs: number;
   readonly maxLogTailBytes: number;
   readonly maxMessageBytes: number;
+  readonly wallMs: Wire64;
 }
 
 export interface WireRefusal {
@@ -186,6 +187,7 @@ export interface WireDrainShard {
   readonly commandId: string;
   readonly shardId: string;
   readonly generation: Wire64;
+  readonly over: boolean;
 }
 
 export interface WireCommandResult {

@@ -40,6 +40,20 @@ describe('an agent with a server', () => {
     expect(gateway.problems).toEqual([]);
   });
 
+  it("tells of a clock that differs from the server's, and works all the same", async () => {
+    const wrong = await FakeGateway.listen({ wallMs: Date.now() - 3_600_000 });
+    try {
+      await world.start(world.config(wrong.address));
+      const report = await waitFor(() => wrong.lastReport);
+      expect(report.conditions).toMatchObject([{ type: 'ClockSkewed', blocksPlacement: false }]);
+      expect(report.conditions[0]?.reason).toMatch(/36\d\d s ahead of the server's/);
+      wrong.start(startCommand(await freePort()));
+      await wrong.waitForShard('r1-0', 'ready', ({ phase }) => phase === 'ready');
+    } finally {
+      wrong.close();
+    }
+  });
+
   it('tells how an engine ended, with the end of its output', async () => {
     await world.start(world.config(gateway.address));
     await waitFor(() => gateway.lastReport);

@@ -8,6 +8,7 @@ import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
+import { ClockSkew } from './clock-skew.js';
 import { EngineHttp } from './engine-http.js';
 import { EngineCatalog } from './engines/catalog.js';
 import { findGpuDriver } from './gpu/find-driver.js';
@@ -51,6 +52,7 @@ export class Agent {
   private readonly gpus: GpuMonitor;
   private readonly shards: ShardSet;
   private readonly warden: LogWarden;
+  private readonly skew: ClockSkew;
   private readonly logs: LogRequests;
   private readonly reports: ReportBuilder;
   private readonly link: AgentLink;
@@ -66,6 +68,7 @@ export class Agent {
     this.lock = StateLock.take(this.stateDir, this.processes);
     const stateFile = new StateFile(this.stateDir);
     const loaded = stateFile.load(clock.wallMs());
+    this.skew = new ClockSkew(clock);
     this.http = new EngineHttp(clock);
     this.gpus = new GpuMonitor({
       driver: findGpuDriver(config.gpus, process.env),
@@ -111,6 +114,7 @@ export class Agent {
       engines,
       timings,
       changed: () => this.link.notify(),
+      moreConditions: () => this.skew.conditions(),
     });
     this.link = this.makeLink();
   }
@@ -208,7 +212,10 @@ export class Agent {
       hello: () => this.hello(),
       report: (sequence, max, withTails) => this.reports.build(sequence, max, withTails),
       highestTerm: () => this.shards.highestTerm,
-      welcomed: (term) => this.shards.raiseTerm(term),
+      welcomed: (welcome) => {
+        this.shards.raiseTerm(welcome.term);
+        this.skew.welcomed(welcome);
+      },
       order: (message) => {
         switch (message.kind) {
           case 'start':

@@ -4,6 +4,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { FakeGateway } from '../../test/support/agent/fake-gateway.js';
 import { FakeTool } from '../../test/support/agent/fake-tool.js';
 import { AgentConfig, AgentEngineConfig } from '../config/agent-config.js';
 import { systemClock } from '../shared/clock.js';
@@ -71,6 +72,27 @@ describe('the doctor', () => {
       message: `${config.server} accepts connections`,
     });
     server.close();
+  });
+
+  it("compares its clock with the server's, without becoming its agent", async () => {
+    const gateway = await FakeGateway.listen();
+    config.server = gateway.address;
+    try {
+      expect(await found('clock')).toContainEqual({
+        subject: 'clock',
+        level: 'ok',
+        message: "agrees with the server's",
+      });
+      const clock = { ...systemClock, wallMs: () => Date.now() + 90_000 };
+      clock.monotonicMs = () => systemClock.monotonicMs();
+      clock.setTimer = (delayMs, fn) => systemClock.setTimer(delayMs, fn);
+      expect(await found('clock', { clock })).toMatchObject([
+        { level: 'warning', message: expect.stringMatching(/(?:89|9\d) s ahead of the server's/) as string },
+      ]);
+      expect(gateway.messages).toEqual([]);
+    } finally {
+      gateway.close();
+    }
   });
 
   it('names what is missing, each with a way to mend it', async () => {

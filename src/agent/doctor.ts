@@ -15,6 +15,7 @@ import {
 import { join, resolve } from 'node:path';
 import type { AgentConfig } from '../config/agent-config.js';
 import type { Clock } from '../shared/clock.js';
+import { skewText } from './clock-skew.js';
 import { findExecutable } from './executables.js';
 import { EngineCatalog } from './engines/catalog.js';
 import { hubCacheDir } from './engines/model-source.js';
@@ -27,6 +28,7 @@ import { identifyNode } from './node-facts.js';
 import { listens } from './ports-in-use.js';
 import { systemProcessTable, type ProcessTable } from './process-table.js';
 import { freeBytes } from './start-checks.js';
+import { serverTime } from './server-time.js';
 import { StateLock } from './state-lock.js';
 
 export interface Finding {
@@ -323,6 +325,7 @@ async function checkServer(config: AgentConfig, deps: DoctorDeps): Promise<Findi
     port: Number(config.server.slice(at + 1)),
   };
   const reached = await listens(address, deps.clock, CONNECT_TIMEOUT_MS);
+  if (reached) findings.push(...(await checkServerTime(config, deps)));
   const mend = 'start the server, or check agentListen and the firewall; engines would serve on meanwhile';
   findings.push(
     reached
@@ -330,6 +333,20 @@ async function checkServer(config: AgentConfig, deps: DoctorDeps): Promise<Findi
       : warning('server', `${config.server} cannot be reached`, mend),
   );
   return findings;
+}
+
+async function checkServerTime(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
+  const answer = await serverTime(config.server, config.tls, deps.clock, CONNECT_TIMEOUT_MS);
+  if (answer.kind === 'unknown') {
+    const mend =
+      'see that server and tls name the agent listener of a llmgw server, and that it speaks TLS or not';
+    return [warning('server', `${config.server} does not answer as expected: ${answer.reason}`, mend)];
+  }
+  const skew = skewText(deps.clock.wallMs() - answer.wallMs);
+  if (skew === undefined) return [ok('clock', "agrees with the server's")];
+  return [
+    warning('clock', `${skew}; times in logs and events will not agree`, 'timedatectl set-ntp true, on both'),
+  ];
 }
 
 const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;

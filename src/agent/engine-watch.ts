@@ -30,6 +30,8 @@ export interface WatchTarget extends ReadyTarget {
   readonly rank: number;
   readonly startTimeoutMs: number;
   readonly process: Pick<EngineProcess, 'cpuTicks'>;
+  /** True while only what the engine has is finished: a token for us would look like work that is left. */
+  readonly draining: () => boolean;
 }
 
 /** A start that must be ended by us. */
@@ -125,7 +127,7 @@ export async function whileReady(
       memory = judged.memory;
       if (judged.unhealthy === undefined) onPhase('ready');
       else onPhase('unhealthy', judged.unhealthy);
-      if (judged.canaryDue) memory = await canary(memory, target, deps, signal);
+      if (judged.canaryDue && !target.draining()) memory = await canary(memory, target, deps, signal);
     }
     await pause(clock, timings.livenessIntervalMs, signal);
   }

@@ -7,7 +7,7 @@ import { FakeGateway, type FakeGatewayOptions } from '../../test/support/agent/f
 import { TcpProxy } from '../../test/support/agent/tcp-proxy.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
-import { systemClock } from '../shared/clock.js';
+import { systemClock, type Clock } from '../shared/clock.js';
 import { createLogger } from '../shared/logger.js';
 import { seededRandom } from '../shared/random.js';
 import { DEFAULT_TIMINGS } from './limits.js';
@@ -183,14 +183,29 @@ describe('the link', () => {
     expect(asked.slice(0, 2)).toEqual([true, false]);
   });
 
+  const HEARTBEAT_MS = 7;
   it('keeps only the newest report for a server that does not read', async () => {
     let built = 0;
+    let beats = 0;
+    // Heartbeats that passed since a report was made show that none is made, not that none was due.
+    let beatsAtBuild = 0;
+    const clock: Clock = {
+      monotonicMs: () => systemClock.monotonicMs(),
+      wallMs: () => systemClock.wallMs(),
+      setTimer: (delayMs, fn) =>
+        systemClock.setTimer(delayMs, () => {
+          if (delayMs === HEARTBEAT_MS) beats += 1;
+          fn();
+        }),
+    };
     const gateway = await gatewayWith({ acks: false, silenceLimitMs: 60_000 });
     const proxy = await TcpProxy.listen(gateway.port);
     const link = dial(`127.0.0.1:${proxy.port}`, {
-      heartbeatMs: 5,
+      clock,
+      heartbeatMs: HEARTBEAT_MS,
       report: (sequence) => {
         built += 1;
+        beatsAtBuild = beats;
         const filler = { type: 'Filler', reason: 'x'.repeat(400), blocksPlacement: false };
         return { ...report(sequence), conditions: Array.from({ length: 60 }, () => filler) };
       },
@@ -200,16 +215,13 @@ describe('the link', () => {
       gateway.streams.at(-1)?.pause();
       const before = built;
       // HTTP/2 windows and buffers fill, then nothing more is made.
-      await waitFor(
-        async () => {
-          const at = built;
-          await new Promise((resolve) => setTimeout(resolve, 100));
-          return built > before && built === at;
-        },
-        { what: 'the outbox to be full', deadlineMs: 15_000 },
-      );
+      await waitFor(() => built > before && beats - beatsAtBuild > 20, {
+        what: 'the outbox to be full',
+        deadlineMs: 15_000,
+      });
+      const full = built;
       gateway.streams.at(-1)?.resume();
-      await waitFor(() => built > before, { what: 'reports again' });
+      await waitFor(() => built > full, { what: 'reports again' });
     } finally {
       proxy.close();
     }

@@ -52,7 +52,7 @@ export interface LinkDeps {
   readonly report: (sequence: number, maxMessageBytes: number, withTails: boolean) => NodeReport;
   /** Highest term obeyed; a lower server is not listened to. */
   readonly highestTerm: () => number;
-  readonly welcomed: (term: number) => void;
+  readonly welcomed: (welcome: Welcome) => void;
   readonly order: (order: Orders) => CommandResult;
   readonly fetchLogs: (request: LogRequest) => void;
   /** The stream takes log chunks again. */
@@ -256,7 +256,7 @@ class Session {
     }
     this.welcome = welcome;
     this.openedMs = this.deps.clock.monotonicMs();
-    this.deps.welcomed(welcome.term);
+    this.deps.welcomed(welcome);
     this.deps.opened(welcome);
     this.dirty = true;
     this.flush();

@@ -1,6 +1,6 @@
 /** Puts the full picture of the node together, within what one message may hold. */
 import type { NodeReport } from '../agent-protocol/messages.js';
-import type { ShardReport } from '../domain/cluster.js';
+import type { NodeCondition, ShardReport } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import type { EngineCatalog } from './engines/catalog.js';
 import type { GpuMonitor } from './gpu/monitor.js';
@@ -20,6 +20,7 @@ export interface ReportBuilderDeps {
   readonly timings: Pick<AgentTimings, 'nodeFactsIntervalMs'>;
   /** The first slow facts are there: reports are whole from now on. */
   readonly changed: () => void;
+  readonly moreConditions: () => readonly NodeCondition[];
 }
 
 /** Half of a message may be log tails; the rest is room for everything else. */
@@ -50,7 +51,12 @@ export class ReportBuilder {
       engines: slow.engines,
       portsTaken: listeningPorts().filter((port) => !ours.has(port)),
       weightsPresent: slow.weightsPresent,
-      conditions: [...shards.conditions(), ...gpus.conditions(), ...slow.conditions],
+      conditions: [
+        ...shards.conditions(),
+        ...gpus.conditions(),
+        ...slow.conditions,
+        ...this.deps.moreConditions(),
+      ],
       uptimeMs: Math.round(clock.monotonicMs() - this.startedMs),
     };
   }

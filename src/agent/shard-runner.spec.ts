@@ -331,6 +331,12 @@ describe('a shard', () => {
     await agent({ canaryIntervalMs: 100, tokenTimeoutMs: 150 });
     gateway.start(startCommand(await freePort()));
     const ready = await inPhase('ready');
+    // While it drains it is asked for nothing, or the question would look like work that is left.
+    expect(await gateway.result(gateway.drain('r1-0', 1))).toMatchObject({ outcome: 'accepted' });
+    gateway.messages.length = 0;
+    await waitFor(() => gateway.reports.length > 5, { what: 'heartbeats while it drains' });
+    expect(phasesSeen()).toEqual(['ready']);
+    gateway.drain('r1-0', 1, true);
     const hung = await inPhase('unhealthy');
     expect(hung).toMatchObject({ pid: ready.pid, verdict: 'hung' });
     expect(hung.message).toMatch(/idle, and 2 requests/);

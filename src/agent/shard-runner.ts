@@ -86,6 +86,7 @@ export class ShardRunner {
   private process: EngineProcess | undefined;
   private end: StoredEnd | undefined;
   private ready = false;
+  private draining = false;
   private loadMs: number | undefined;
   private memoryPeakBytes: number | undefined;
   private log: RunLog | undefined;
@@ -165,6 +166,11 @@ export class ShardRunner {
     if (!this.stopping.signal.aborted || graceMs < this.graceMs) this.graceMs = graceMs;
     this.stopping.abort();
     return this.leaving.signal.aborted ? Promise.resolve() : this.done;
+  }
+
+  /** While it drains the engine is asked for no tokens of ours. */
+  drain(draining: boolean): void {
+    this.draining = draining;
   }
 
   /** KILL to everything of the shard, at once and without waiting. */
@@ -422,6 +428,7 @@ export class ShardRunner {
       address: { host, port: spec.ports.http },
       startTimeoutMs: spec.startTimeoutMs,
       process: { cpuTicks: () => process?.cpuTicks() },
+      draining: () => this.draining,
     };
   }
 

@@ -152,12 +152,15 @@ export class ShardSet {
     return { commandId, outcome: 'accepted' };
   }
 
-  /** Advisory: the shard will be stopped soon. */
+  /** Advisory: the shard only finishes what it has, or takes requests again. */
   drain(order: DrainOrder): CommandResult {
     const stale = this.staleTerm(order.term);
     if (stale !== undefined) return refused(order.commandId, stale, 'staleTerm');
     const present = this.runners.get(order.shardId);
-    return { commandId: order.commandId, outcome: present === undefined ? 'already' : 'accepted' };
+    if (present?.spec.generation !== order.generation || present.hasEnded)
+      return { commandId: order.commandId, outcome: 'already' };
+    present.drain(!order.over);
+    return { commandId: order.commandId, outcome: 'accepted' };
   }
 
   reports(): ShardReport[] {

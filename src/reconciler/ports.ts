@@ -3,7 +3,7 @@
  * gateway, which holds the open streams); the gateway hands what agents report to the StatusSink (the reconciler's side).
  */
 import type { RefusalCause } from '../domain/reconcile/refusal.js';
-import type { StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
+import type { DrainShardCommand, StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
 
 /** What became of a command on its way out. */
 export type DispatchResult =
@@ -15,6 +15,8 @@ export interface Dispatcher {
   startShard(term: number, command: StartShardCommand): DispatchResult;
   /** `why` is shown on the agent's side, unchanged. */
   stopShard(term: number, command: StopShardCommand, why: string): DispatchResult;
+  /** Advisory: an agent that never hears of it stops the shard all the same when told to. */
+  drainShard(term: number, command: DrainShardCommand): DispatchResult;
   /** Node ids with an open stream. */
   connectedNodes(): readonly string[];
 }

@@ -14,6 +14,7 @@ import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 import { errorChain } from '../shared/errors.js';
 import { StoreError } from '../store/ports.js';
 import { ClusterState, planOps } from './cluster-state.js';
+import { DrainNotices } from './drain-notices.js';
 import { planEvents, type SeenState, stateEvents } from './plan-events.js';
 import { LinkStory } from './link-story.js';
 import {
@@ -59,6 +60,7 @@ export class ReconcilerService
 {
   private loop: ReconcileLoop | undefined;
   private startedMs = 0;
+  private readonly drains = new DrainNotices();
   private last: PassRecord | undefined;
   private lastSuccess: PassRecord | undefined;
   private states: ReadonlyMap<string, SeenState> = new Map();
@@ -255,6 +257,7 @@ export class ReconcilerService
     this.state.noteLiveness(plan);
     this.publish(plan);
     for (const action of plan.actions) if (action.kind === 'abortInflight') this.publisher.abort(action);
+    this.drains.tell(plan.actions, (command) => this.dispatcher.drainShard(plan.term, command).sent);
     const unsent = plan.actions.flatMap((action) => this.dispatch(plan.term, action) ?? []);
     this.state.planDone(plan, unsent);
     for (const action of plan.actions) this.observer?.actionDone(action);

@@ -11,6 +11,7 @@ import {
 import { parseAgentMessage } from '../../../src/agent-protocol/to-domain.js';
 import {
   ackToWire,
+  drainToWire,
   logRequestToWire,
   refusalToWire,
   startToWire,
@@ -29,6 +30,8 @@ export interface FakeGatewayOptions {
   /** What to do with a hello; undefined = welcome. */
   readonly onHello?: (stream: GatewayStream, count: number) => void;
   readonly acks?: boolean;
+  /** What its clock says; undefined = the right time. */
+  readonly wallMs?: number;
 }
 
 export class FakeGateway {
@@ -92,6 +95,12 @@ export class FakeGateway {
       stopToWire(term, id, { nodeId: 'n', shardId, replicaId: shardId, generation, graceMs }, 'test'),
     );
     return id;
+  }
+
+  drain(shardId: string, generation: number, over = false, term = this.term): string {
+    const commandId = `c${++this.commands}`;
+    this.send(drainToWire({ term, commandId, shardId, generation, over }));
+    return commandId;
   }
 
   fetchLogs(request: LogRequest): void {
@@ -174,6 +183,7 @@ export class FakeGateway {
         silenceLimitMs: this.options.silenceLimitMs ?? 5_000,
         maxLogTailBytes: 16 * 1024,
         maxMessageBytes: MESSAGE_LIMIT_BYTES,
+        wallMs: this.options.wallMs ?? Date.now(),
       }),
     );
   }

@@ -1,0 +1,171 @@
+import { execFileSync } from 'node:child_process';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type {
+  EndpointView,
+  ListView,
+  ReplicaDetailView,
+  ReplicaSummaryView,
+} from '../../src/admin-api/views.js';
+import { systemProcessTable } from '../../src/agent/process-table.js';
+import {
+  adminGet,
+  LlmgwProcess,
+  Scratch,
+  startServerProcess,
+  type ServerUrls,
+} from '../support/llmgw-process.js';
+import { waitFor } from '../support/wait-for.js';
+
+/** Path of a real `vllm`; the Python beside it makes the model. Without one there is nothing to test against. */
+const BINARY = process.env['LLMGW_TEST_VLLM'];
+/** Importing it takes a minute, several times over, and longer on two busy processors. */
+const START_MS = 600_000;
+
+const serverConfig = (model: string): string => `
+control: { interval: 500ms, baseBackoff: 1s, settleAfterStart: 5s }
+models:
+  - name: tiny
+    source: ${model}
+    profiles:
+      - name: cpu
+        engine: vllm
+        args: ["--enforce-eager", "--max-model-len", "512"]
+        stopGrace: 20s
+        startTimeout: 10m
+router:
+  profiles:
+    interactive:
+      deadlines: { firstToken: 60s, idle: 60s }
+`;
+
+const agentConfig = (root: string): string => `
+modelRoots: ["${root}"]
+gpus: { driver: none }
+engines:
+  vllm: { binary: "${BINARY ?? ''}", env: { HF_HUB_OFFLINE: "1", VLLM_CPU_KVCACHE_SPACE: "1" } }
+`;
+
+const chat = (urls: ServerUrls, body: Record<string, unknown>, signal?: AbortSignal): Promise<Response> =>
+  fetch(`${urls.client}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ model: 'tiny', messages: [{ role: 'user', content: 'hello' }], ...body }),
+    ...(signal === undefined ? {} : { signal }),
+  });
+
+describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
+  const scratch = new Scratch();
+  const processes: LlmgwProcess[] = [];
+  const table = systemProcessTable();
+  let urls: ServerUrls;
+
+  const ready = async (): Promise<ReplicaSummaryView | undefined> =>
+    (await adminGet<ListView<ReplicaSummaryView>>(urls, 'replicas')).items.find(
+      (replica) => replica.published,
+    );
+  const leaderPid = async (): Promise<number> => {
+    const replica = await ready();
+    const detail = await adminGet<ReplicaDetailView>(urls, `replicas/${replica?.id}`);
+    const pid = detail.shards[0]?.pid;
+    if (pid === undefined) throw new Error('no pid reported');
+    return pid;
+  };
+  /** The API server, the engine core, its worker and what helps them. */
+  const familyOf = (leader: number): number[] =>
+    table
+      .list()
+      .filter(({ groupId, zombie }) => groupId === leader && !zombie)
+      .map(({ pid }) => pid);
+  const alive = (pid: number): boolean => table.read(pid)?.zombie === false;
+
+  beforeAll(async () => {
+    const model = scratch.path('tiny');
+    const script = fileURLToPath(new URL('make-tiny-checkpoint.py', import.meta.url));
+    execFileSync(join(dirname(BINARY ?? ''), 'python'), [script, model], { stdio: 'ignore' });
+    const server = await startServerProcess(scratch, [
+      '--config',
+      scratch.file('server.yaml', serverConfig(model)),
+    ]);
+    urls = server.urls;
+    const agent = new LlmgwProcess(
+      [
+        ...['agent', '--server', urls.agent, '--node-id', 'n1', '--state-dir', scratch.path('agent')],
+        ...['--config', scratch.file('agent.yaml', agentConfig(scratch.dir))],
+      ],
+      { LLMGW_ON_EXIT: 'stop' },
+      scratch.dir,
+    );
+    processes.push(agent, server.process);
+    await waitFor(ready, { deadlineMs: START_MS, what: 'vLLM Ready' });
+  }, START_MS);
+
+  afterAll(async () => {
+    for (const process of processes) await process.dispose();
+    scratch.remove();
+  });
+
+  it('streams through to [DONE] and answers whole', async () => {
+    const streamed = await (await chat(urls, { stream: true, max_tokens: 12 })).text();
+    expect(streamed).toContain('data: [DONE]');
+    const whole = (await (await chat(urls, { max_tokens: 12, ignore_eos: true })).json()) as {
+      usage: { completion_tokens: number };
+    };
+    expect(whole.usage.completion_tokens).toBe(12);
+  });
+
+  it('says what it loads, and counts what our drivers read', async () => {
+    const replica = await ready();
+    const metrics = await (await fetch(`http://${replica?.address}/metrics`)).text();
+    for (const name of ['num_requests_running', 'num_requests_waiting', 'generation_tokens_total'])
+      expect(metrics).toMatch(new RegExp(`^vllm:${name}\\{`, 'm'));
+  });
+
+  it('stops generating when the client leaves', async () => {
+    const leave = new AbortController();
+    const response = await chat(urls, { stream: true, max_tokens: 400, ignore_eos: true }, leave.signal);
+    await response.body?.getReader().read();
+    leave.abort();
+    const replica = await ready();
+    await waitFor(
+      async () => {
+        const idle = (await adminGet<ListView<EndpointView>>(urls, 'endpoints')).items.every(
+          ({ inflight }) => inflight === 0,
+        );
+        const metrics = await (await fetch(`http://${replica?.address}/metrics`)).text();
+        return idle && /^vllm:num_requests_running\{[^}]*\} 0(?:\.0)?$/m.test(metrics);
+      },
+      { what: 'nothing in flight, here and in the engine' },
+    );
+  });
+
+  it(
+    'is gone with all of its processes after SIGKILL of the API server, and comes back',
+    async () => {
+      const before = await ready();
+      const leader = await leaderPid();
+      const family = familyOf(leader);
+      expect(family.length).toBeGreaterThan(2);
+      process.kill(leader, 'SIGKILL');
+      await waitFor(() => !family.some(alive), {
+        deadlineMs: 60_000,
+        what: 'the end of the engine core too',
+      });
+      await waitFor(async () => ((await ready())?.generation ?? 0) > (before?.generation ?? 0), {
+        deadlineMs: START_MS,
+        what: 'a higher generation',
+      });
+      expect((await chat(urls, { max_tokens: 4 })).status).toBe(200);
+    },
+    START_MS + 120_000,
+  );
+
+  it('leaves nothing when the agent is told to stop', async () => {
+    const family = familyOf(await leaderPid());
+    const [agent] = processes;
+    agent?.signal('SIGTERM');
+    expect(await agent?.ended(60_000)).toEqual({ code: 0, signal: null });
+    expect(family.filter(alive)).toEqual([]);
+  });
+});
