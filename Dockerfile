@@ -14,6 +14,8 @@ COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
 COPY --from=build /app/proto ./proto
+# A volume takes over the owner of the folder it is mounted on; without this one it would be root's.
+RUN install -d -o node -g node -m 0700 /var/lib/llmgw /var/lib/llmgw-agent
 USER node
 # As process 1 Node reaps no orphans: run with an init (`init: true` in compose, `--init` with docker run).
 ENTRYPOINT ["node", "dist/main.js"]
