@@ -29,7 +29,7 @@ describe('alert rules', () => {
   it('each have a section in the runbooks, and no section is left over', () => {
     const sections = [...runbooks.matchAll(/^### (.+)$/gm)].map(([, title]) => title);
     expect(sections).toEqual(expect.arrayContaining(alerts.map(({ alert }) => alert)));
-    expect(sections.toSorted()).toEqual(alerts.map(({ alert }) => alert).toSorted());
+    expect(sections).toHaveLength(alerts.length);
     for (const section of runbooks.split(/^### /m).slice(1)) expect(section).toContain('```sh\n');
   });
 
