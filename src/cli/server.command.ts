@@ -7,6 +7,7 @@ import type { ServerConfig } from '../config/server-config.js';
 import type { Origin } from '../config/settings-reader.js';
 import { systemClock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
+import type { RunningServer } from '../server/bootstrap.js';
 import { createLogger, type Logger } from '../shared/logger.js';
 import { LlmgwCommand, collect } from './llmgw-command.js';
 import { checkPortsFree } from './port-check.js';
@@ -128,10 +129,13 @@ interface ServeContext {
 async function serveUntilStopped(config: ServerConfig, context: ServeContext): Promise<void> {
   const { logger } = context;
   const startServer = await loadServerWorld();
-  const signals = new StopSignals(systemClock, process.env['npm_lifecycle_event'] !== undefined);
+  let running: RunningServer | undefined;
+  const underNpm = process.env['npm_lifecycle_event'] !== undefined;
+  const signals = new StopSignals(systemClock, underNpm, async () => running?.endNow());
   const reloads = new ReloadSignals();
   try {
     const server = await startServer(config, context);
+    running = server;
     reloads.follow(() => server.reload('SIGHUP'));
     logger.info({ ...server.addresses }, 'server is up');
     await signals.requested();

@@ -9,18 +9,25 @@ const STOP_SIGNALS = ['SIGINT', 'SIGTERM'] as const;
  */
 const ECHO_MS = 500;
 
-/** Waits for the operator to end the process: the first signal asks for a graceful end, the second ends at once. */
+/** Longest that the end in a hurry may take, ms; whatever it does, nobody waits longer for it. */
+const HURRY_MS = 1_000;
+
+/**
+ * Waits for the operator to end the process: the first signal asks for a graceful end, the second for one in a hurry,
+ * the third ends at once.
+ */
 export class StopSignals {
   private firstAtMs: number | undefined;
+  private hurrying = false;
   private wake: () => void = () => undefined;
   private readonly requestedPromise = new Promise<void>((resolve) => (this.wake = resolve));
   private readonly listener = (signal: NodeJS.Signals) => this.receive(signal);
 
-  /** `onForce` runs synchronously before the process exits on the second signal. */
+  /** `onForce` is called on the second signal; the process exits when what it returns has settled. */
   constructor(
     private readonly clock: Clock,
     private readonly underNpm: boolean,
-    private readonly onForce: () => void = () => undefined,
+    private readonly onForce: () => Promise<void> = () => Promise.resolve(),
   ) {
     for (const signal of STOP_SIGNALS) process.on(signal, this.listener);
   }
@@ -53,7 +60,11 @@ export class StopSignals {
       return;
     }
     if (signal === 'SIGINT' && this.underNpm && now - this.firstAtMs < ECHO_MS) return;
-    this.onForce();
-    process.exit(EXIT.interrupted);
+    if (this.hurrying) process.exit(EXIT.interrupted);
+    this.hurrying = true;
+    this.clock.setTimer(HURRY_MS, exitInterrupted);
+    this.onForce().then(exitInterrupted, exitInterrupted);
   }
 }
+
+const exitInterrupted = (): void => process.exit(EXIT.interrupted);

@@ -39,6 +39,11 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
     await this.router.close(this.config.shutdownGrace, this.config.shutdownDelay);
   }
 
+  /** Ends every request that runs; see {@link Router.endNow}. */
+  endNow(): Promise<void> {
+    return this.router.endNow();
+  }
+
   /** Listening and not on its way out; for `/readyz`. */
   get ready(): boolean {
     return this.router.ready;

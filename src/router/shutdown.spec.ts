@@ -112,6 +112,37 @@ describe('stopping', () => {
     await harness.engine().waitIdle();
   });
 
+  it('in a hurry tells everybody at once, in the middle of the grace, in the form of each API', async () => {
+    harness = await RouterHarness.start();
+    const beginnings = {
+      '/v1/chat/completions': delta('a'),
+      '/v1/messages': 'event: message_start\ndata: {"type":"message_start"}\n\n',
+      '/v1/responses': 'event: response.created\ndata: {"type":"response.created"}\n\n',
+    };
+    harness.engine().onRequest(async ({ target }, wire) => {
+      if (!(target in beginnings)) return;
+      await wire.startStream();
+      await wire.chunk(beginnings[target as keyof typeof beginnings]);
+    });
+    const clients = [];
+    for (const [path, beginning] of Object.entries(beginnings)) {
+      const client = await harness.post(path, { model: 'm1', stream: true });
+      await client.waitForText(beginning);
+      clients.push(client);
+    }
+    const whole = await harness.post('/v1/embeddings', { model: 'm1' });
+    await harness.engine().request(3);
+    const closed = harness.router.close(60_000);
+    await harness.router.endNow();
+    const [chat, messages, responses] = clients.map((client) => client.text);
+    expect(chat).toMatch(/\ndata: \{"error":\{[^\n]*"code":"shutting_down"\}\}\n\n\r\n0\r\n\r\n$/);
+    expect(messages).toMatch(/event: error\ndata: \{"type":"error","error":\{"type":"overloaded_error"/);
+    expect(responses).toMatch(/event: error\ndata: \{"type":"error","code":"shutting_down"/);
+    expect((await whole.response()).status).toBe(503);
+    await closed;
+    await harness.engine().waitIdle();
+  });
+
   it('needs no grace when nothing runs', async () => {
     harness = await RouterHarness.start();
     const startedMs = performance.now();

@@ -55,6 +55,8 @@ export interface RunningServer {
    * Engines are not touched. A second call while the first is running ends at once. Settles when nothing is left.
    */
   close(graceMs?: number): Promise<void>;
+  /** For an end in a hurry: every request that runs gets its error now. Settles when these had time to leave. */
+  endNow(): Promise<void>;
   /** Reads the configuration again and puts it in force; what is not valid is told by log, event, metric and status. */
   reload(askedBy: string): void;
   /** For tests and embedding: the application behind it. */
@@ -168,6 +170,7 @@ async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<
     app,
     addresses: { client, admin: adminAddress, ...(agent === undefined ? {} : { agent }) },
     close: closer(app, parts, watch),
+    endNow: () => app.get(RouterService).endNow(),
     reload: (askedBy) => reload(app, parts, askedBy),
   };
 }

@@ -53,7 +53,7 @@ describe('signals', () => {
   });
 
   /** A server with one stream running through it that lasts much longer than the test. */
-  async function busyServer(): Promise<LlmgwProcess> {
+  async function busyServer(): Promise<{ server: LlmgwProcess; rest: Promise<string> }> {
     const port = await engine.start({ port: 0 });
     const { process: server, urls } = await startServerProcess(scratch, [
       '--endpoint',
@@ -71,17 +71,26 @@ describe('signals', () => {
     });
     const reader = response.body!.getReader();
     await reader.read();
-    reader.closed.catch(() => undefined);
-    return server;
+    return { server, rest: readRest(reader) };
   }
 
-  it('the second one ends a server at once that is waiting for a stream', async () => {
-    const server = await busyServer();
+  async function readRest(reader: ReadableStreamDefaultReader<Uint8Array>): Promise<string> {
+    const pieces: Uint8Array[] = [];
+    for (let read = await reader.read(); !read.done; read = await reader.read()) pieces.push(read.value);
+    return Buffer.concat(pieces).toString();
+  }
+
+  // The streams were cut without a word, and some clients took what they had for the whole answer.
+  it('the second one ends a server at once that is waiting for a stream, and its client is told', async () => {
+    const { server, rest } = await busyServer();
     server.signal('SIGTERM');
     await server.logged('server is stopping');
     expect(server.exited).toBeUndefined();
     server.signal('SIGTERM');
     expect(await server.ended(5_000)).toEqual({ code: 130, signal: null });
+    const events = (await rest).trimEnd().split('\n\n');
+    expect(events.at(-1)).toMatch(/^data: \{"error":\{.*"code":"shutting_down"/);
+    expect(events).not.toContain('data: [DONE]');
   });
 });
 

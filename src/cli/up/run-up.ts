@@ -35,7 +35,12 @@ export async function runUp(run: UpRun): Promise<void> {
   const underNpm = process.env['npm_lifecycle_event'] !== undefined;
   const serverLog = run.logger.child({ component: 'server' });
   const agentLog = run.logger.child({ component: 'agent' });
-  const signals = new StopSignals(systemClock, underNpm, () => agent?.killEngines());
+  const signals = new StopSignals(systemClock, underNpm, async () => {
+    // First, so that clients hear why from us before their engines are gone.
+    const told = server?.endNow();
+    agent?.killEngines();
+    await told;
+  });
   const reloads = new ReloadSignals();
   try {
     await writeDefaultModel(run.config);
