@@ -13,7 +13,7 @@ import {
   type EngineErrorAnswer,
 } from './engine-answer.js';
 import { oneRun, type ByteRuns } from './byte-runs.js';
-import { UsageTail, type Usage } from './bytes/usage.js';
+import { UsageTail, usageOfAnswer, type Usage } from './bytes/usage.js';
 import { EventStream } from './event-stream.js';
 import type { AttemptTrace } from './request-trace.js';
 import { isJsonType, mediaType } from './media-type.js';
@@ -86,6 +86,8 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   private head: UpstreamHead | undefined;
   private stream: EventStream | undefined;
   private tail: UsageTail | undefined;
+  /** Of an answer that came whole in one read. */
+  private answerUsage: Usage | undefined;
   private kept: Buffer[] = [];
   private keptBytes = 0;
 
@@ -135,7 +137,8 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   /** Tokens as the engine reported them, as far as its answer has come. */
   get usage(): Usage | undefined {
-    return this.stream === undefined ? this.tail?.read() : this.stream.usage;
+    if (this.stream !== undefined) return this.stream.usage;
+    return this.tail === undefined ? this.answerUsage : this.tail.read();
   }
 
   resume(): void {
@@ -243,12 +246,14 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     const { head } = this;
     if (head === undefined || !this.begins(head)) return true;
     this.phase = 'relayingBytes';
-    if (isJsonType(mediaType(head.contentType))) {
+    const json = isJsonType(mediaType(head.contentType));
+    const whole = head.framing === 'length' && head.contentLength === to - from;
+    if (json && whole) this.answerUsage = usageOfAnswer(slab, from, to);
+    else if (json) {
       this.tail = new UsageTail();
       this.tail.push(slab, from, to);
     }
-    const whole = head.framing === 'length' && head.contentLength === to - from;
-    if (this.tail !== undefined && isErrorBody(slab, from, to, whole)) this.owner.engineErred();
+    if (json && isErrorBody(slab, from, to, whole)) this.owner.engineErred();
     // The whole body in one read, as most answers come: it leaves with its head in one write.
     if (whole) {
       this.owner.relayWhole(oneRun(slab, from, to));

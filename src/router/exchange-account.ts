@@ -44,34 +44,38 @@ export interface RouterCore {
 }
 
 /** What is known of a request, filled in as it goes; read once, at its end. */
-export interface ExchangeFacts {
-  readonly head: RequestHead;
-  readonly route: EngineRoute;
-  readonly principal: Principal;
-  readonly arrivedMs: number;
-  readonly trace: RequestTrace;
-  model?: ModelState;
-  profile?: RoutingProfile;
-  winner?: Attempt;
-  /** What the client was given. */
-  readonly answer: ClientAnswer;
-  attempts?: number | undefined;
+export class ExchangeFacts {
+  // All set from the start: an object that grows member by member is moved again and again.
+  model: ModelState | undefined = undefined;
+  profile: RoutingProfile | undefined = undefined;
+  winner: Attempt | undefined = undefined;
+  attempts: number | undefined = undefined;
   /** The request's place in its model's queue, and its hold on its key's limits. */
-  place?: QueuePlace;
-  grant?: Grant;
-  firstTokenMs?: number;
+  place: QueuePlace | undefined = undefined;
+  grant: Grant | undefined = undefined;
+  firstTokenMs: number | undefined = undefined;
   /** When the last token passed, monotonic. */
-  lastTokenMs?: number;
-  usage?: Usage | undefined;
-  bytesIn?: number;
+  lastTokenMs: number | undefined = undefined;
+  usage: Usage | undefined = undefined;
+  bytesIn: number | undefined = undefined;
   /** Bytes of prompt text. */
-  promptBytes?: number;
+  promptBytes: number | undefined = undefined;
   /** An error event of the engine passed. */
-  engineError?: boolean;
-  /** The client's own retries would only repeat what was tried, see `clientShouldNotRetry`. */
-  allTried?: boolean;
+  engineError = false;
+  /** Every endpoint that might have answered was tried. */
+  allTried = false;
   /** The last failure in words, for the log. */
-  detail?: string;
+  detail: string | undefined = undefined;
+
+  constructor(
+    readonly head: RequestHead,
+    readonly route: EngineRoute,
+    readonly principal: Principal,
+    readonly arrivedMs: number,
+    readonly trace: RequestTrace,
+    /** What the client was given. */
+    readonly answer: ClientAnswer,
+  ) {}
 }
 
 /** Metrics, trace and log line of a request that is over. */

@@ -15,7 +15,7 @@ import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
 import type { EndpointState } from './endpoint-state.js';
 import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
-import { concludeExchange, type ExchangeFacts, type RouterCore } from './exchange-account.js';
+import { concludeExchange, ExchangeFacts, type RouterCore } from './exchange-account.js';
 import type { RequestTrace } from './request-trace.js';
 import { errorOfBreak, errorOfFailure, REFUSAL_WORDS } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
@@ -84,8 +84,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.intake = new BodyIntake(core, head.contentLength, this, this.arrivedMs);
     this.answer = new ClientAnswer(front, route.dialect, common);
     this.trace = core.explain.begin(head.requestId, core.clock.wallMs(), route.path);
-    const { answer, arrivedMs, trace } = this;
-    this.facts = { head, route, principal, arrivedMs, trace, answer };
+    this.facts = new ExchangeFacts(head, route, principal, this.arrivedMs, this.trace, this.answer);
     core.exchanges.add(this);
   }
 

@@ -13,10 +13,30 @@ const LINGER_MAX_BYTES = 256 * 1024 * 1024;
 /** A body announced no larger than this is read to its end and thrown away, and the connection lives on. */
 const DISCARD_MAX_BYTES = 1024 * 1024;
 
-/** node:http's request with the way back to its front: listeners are shared functions, not closures per request. */
+/**
+ * node:http's request, whose body goes straight from the parser to its front: as a stream it would cost events, ticks
+ * and a buffer more per request. Nothing else reads it.
+ */
 export class FrontRequest extends IncomingMessage {
   front: NodeFront | undefined;
+
+  /** Called by node's parser with each piece of the body, and with null at its end. */
+  override push(piece: Buffer | null): boolean {
+    if (piece === null) this.front?.bodyEnd();
+    else this.front?.bodyBytes(piece);
+    return true;
+  }
+
+  /** Called by node when the answer is out before the body was read; what comes then is dropped by `push`. */
+  _dump(): void {}
 }
+
+// Node lets go of a request only once it was read to its end, and asks the stream whether it was.
+Object.defineProperty(FrontRequest.prototype, 'readableEnded', {
+  get(this: FrontRequest) {
+    return this.complete;
+  },
+});
 
 /** node:http's response with the way back to its front. */
 export class FrontResponse<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {
@@ -78,8 +98,6 @@ export class NodeFront implements Front, Sender {
     this.sink = sink;
     this.continued = this.expectsContinue;
     if (this.continued) this.response.writeContinue();
-    this.request.on('data', onRequestData);
-    this.request.on('end', onRequestEnd);
   }
 
   head(status: number, headers: HeaderList, length: AnswerLength): void {
@@ -202,9 +220,6 @@ export class NodeFront implements Front, Sender {
 
   /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
   private linger(): void {
-    this.request.on('data', onLingerData);
-    this.request.on('end', onLingerEnd);
-    this.request.resume();
     this.lingerTimer = this.environment.clock.setTimer(LINGER_MS, () => this.stopLingering());
   }
 
@@ -224,14 +239,7 @@ export class NodeFront implements Front, Sender {
     else this.sink.bodyRefused(error);
   }
 
-  /** @internal */
-  lingerBytes(count: number): void {
-    this.lingered += count;
-    if (this.lingered > LINGER_MAX_BYTES) this.stopLingering();
-  }
-
-  /** @internal */
-  stopLingering(): void {
+  private stopLingering(): void {
     this.lingerTimer?.cancel();
     this.lingerTimer = undefined;
     if (!this.gone) this.response.end();
@@ -239,12 +247,16 @@ export class NodeFront implements Front, Sender {
 
   /** @internal */
   bodyBytes(bytes: Buffer): void {
-    if (!this.dead) this.sink?.onBody(bytes);
+    if (!this.dead) return this.sink?.onBody(bytes);
+    if (this.lingerTimer === undefined) return;
+    this.lingered += bytes.length;
+    if (this.lingered > LINGER_MAX_BYTES) this.stopLingering();
   }
 
   /** @internal */
   bodyEnd(): void {
     if (!this.dead) this.sink?.onBodyEnd();
+    else if (this.lingerTimer !== undefined) this.stopLingering();
   }
 
   /** @internal */
@@ -282,16 +294,4 @@ function onResponseDrain(this: ServerResponse): void {
 }
 function onSocketDrain(this: Socket): void {
   (this as FrontSocket).front?.drained();
-}
-function onRequestData(this: IncomingMessage, bytes: Buffer): void {
-  (this as FrontRequest).front?.bodyBytes(bytes);
-}
-function onRequestEnd(this: IncomingMessage): void {
-  (this as FrontRequest).front?.bodyEnd();
-}
-function onLingerData(this: IncomingMessage, bytes: Buffer): void {
-  (this as FrontRequest).front?.lingerBytes(bytes.length);
-}
-function onLingerEnd(this: IncomingMessage): void {
-  (this as FrontRequest).front?.stopLingering();
 }

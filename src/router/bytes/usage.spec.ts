@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { mergeUsage, USAGE_TAIL_MAX_BYTES, usageOf, UsageTail, type Usage } from './usage.js';
+import { mergeUsage, USAGE_TAIL_MAX_BYTES, usageOf, usageOfAnswer, UsageTail, type Usage } from './usage.js';
 
 function counts(promptTokens?: number, completionTokens?: number, cachedTokens?: number): Usage {
   return { promptTokens, completionTokens, cachedTokens };
@@ -73,7 +73,10 @@ describe('UsageTail', () => {
     const bytes = Buffer.from(`??${json}??`);
     for (let at = 2; at < bytes.length - 2; at += pieceBytes)
       tail.push(bytes, at, Math.min(at + pieceBytes, bytes.length - 2));
-    return tail.read();
+    const found = tail.read();
+    // What comes in one piece is read where it lies, and to the same result.
+    expect(pieceBytes > json.length ? usageOfAnswer(bytes, 2, bytes.length - 2) : found).toEqual(found);
+    return found;
   }
   const usage = '"usage": {"prompt_tokens":7,"total_tokens":7,"note":"} \\" {"}';
   const filler = `"data":"${'x'.repeat(3 * USAGE_TAIL_MAX_BYTES)}"`;

@@ -98,19 +98,7 @@ export class UsageTail {
 
   /** Usage of the answer that passed, undefined if there is none or it is not in the kept end. */
   read(): Usage | undefined {
-    // Parsing an answer that has no such word anywhere would be for nothing.
-    if (this.#tail.lastIndexOf('"usage"', this.#length, 'latin1') < 0) return this.#readEscaped();
-    const text = this.#tail.toString('utf8', 0, this.#length);
-    if (!this.#whole) return lastUsageIn(text);
-    // With one such word there is nothing to tell apart, and only its own object need be parsed.
-    const once = text.startsWith('{') && text.indexOf('"usage"') === text.lastIndexOf('"usage"');
-    return once ? lastUsageIn(text) : usageOf(parsed(text));
-  }
-
-  /** The word may stand there in escapes. */
-  #readEscaped(): Usage | undefined {
-    if (!this.#whole || !hasEscapedLetter(this.#tail, 0, this.#length)) return undefined;
-    return usageOf(parsed(this.#tail.toString('utf8', 0, this.#length)));
+    return usageIn(this.#tail, 0, this.#length, this.#whole);
   }
 
   #dropOldest(bytes: number): void {
@@ -129,6 +117,30 @@ export class UsageTail {
 
 const NOTHING: Buffer = Buffer.alloc(0);
 
+/** Usage of a whole answer at hand; looks as far back from its end as `UsageTail` does. */
+export function usageOfAnswer(bytes: Buffer, from: number, to: number): Usage | undefined {
+  const start = Math.max(from, to - USAGE_TAIL_MAX_BYTES);
+  return usageIn(bytes, start, to, start === from);
+}
+
+/** Usage of an answer that lies in `from`..`to`: `whole`, or only its end. */
+function usageIn(bytes: Buffer, from: number, to: number, whole: boolean): Usage | undefined {
+  if (to - from < KEY_BYTES.length) return undefined;
+  const last = bytes.lastIndexOf(KEY_BYTES, to - KEY_BYTES.length);
+  // Parsing an answer that has no such word anywhere would be for nothing.
+  if (last < from) return whole ? escapedUsageIn(bytes, from, to) : undefined;
+  // With one such word there is nothing to tell apart, and only its own object need be parsed.
+  const once = bytes[from] === OPEN_BRACE && !(last > from && bytes.lastIndexOf(KEY_BYTES, last - 1) >= from);
+  // Names and numbers are ASCII; what else the text holds may be read as anything.
+  if (whole && !once) return usageOf(parsed(bytes.toString('latin1', from, to)));
+  return lastUsageIn(bytes.toString('latin1', once ? last : from, to));
+}
+
+/** The word may stand there in escapes. */
+function escapedUsageIn(bytes: Buffer, from: number, to: number): Usage | undefined {
+  return hasEscapedLetter(bytes, from, to) ? usageOf(parsed(bytes.toString('latin1', from, to))) : undefined;
+}
+
 /**
  * The last `usage` object in a piece of JSON text whose beginning is missing. `"usage"` with a colon behind it can
  * only be a key: inside a string its quotes would have backslashes before them.
@@ -145,6 +157,7 @@ function lastUsageIn(text: string): Usage | undefined {
 }
 
 const KEY = '"usage"';
+const KEY_BYTES = Buffer.from(KEY);
 const QUOTE = 34;
 const BACKSLASH = 92;
 const COLON = 58;
