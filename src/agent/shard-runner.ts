@@ -38,6 +38,7 @@ import {
   peersListen,
   portsAreFree,
   turnToLoad,
+  weightsAreWhole,
   type StartChecksDeps,
   type Waiting,
 } from './start-checks.js';
@@ -87,6 +88,7 @@ export class ShardRunner {
   private end: StoredEnd | undefined;
   private ready = false;
   private draining = false;
+  private loads = false;
   private loadMs: number | undefined;
   private memoryPeakBytes: number | undefined;
   private log: RunLog | undefined;
@@ -146,9 +148,9 @@ export class ShardRunner {
   get hasEnded(): boolean {
     return this.end !== undefined;
   }
-  /** True from the start until Ready or the end: it may be fetching weights. */
+  /** True from its turn to load until Ready or the end: it may be fetching weights. */
   get isLoading(): boolean {
-    return this.process !== undefined && !this.ready && this.end === undefined;
+    return (this.loads || this.process !== undefined) && !this.ready && this.end === undefined;
   }
   get leaderPid(): number | undefined {
     return this.process?.identity.pid;
@@ -289,7 +291,9 @@ export class ShardRunner {
     const waiting: Waiting = (phase, what) => this.setPhase(phase, what);
     const disk = await diskHasRoom(launch.source, checks.stateDir, launch.env);
     if (disk !== undefined) return disk;
-    await turnToLoad(this.spec, launch.source, checks, waiting, signal);
+    const lack = await weightsAreWhole(launch.source);
+    if (lack !== undefined) return lack;
+    await turnToLoad(this.spec, launch, checks, waiting, signal, () => (this.loads = true));
     return (
       (await gpusHaveRoom(this.spec, checks, waiting, signal)) ??
       (await peersListen(driver, command, checks, waiting, signal)) ??

@@ -1,3 +1,6 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { freePort, profile, startCommand } from '../../test/support/agent/agent-world.js';
 import { waitFor } from '../../test/support/wait-for.js';
@@ -5,7 +8,14 @@ import { systemClock } from '../shared/clock.js';
 import { llamacppDriver } from './engines/llamacpp.js';
 import type { GpuPicture } from './gpu/monitor.js';
 import { shardSpecOf } from './shard-spec.js';
-import { gpusHaveRoom, gpusLetGo, peersListen, turnToLoad, type StartChecksDeps } from './start-checks.js';
+import {
+  gpusHaveRoom,
+  gpusLetGo,
+  peersListen,
+  turnToLoad,
+  weightsAreWhole,
+  type StartChecksDeps,
+} from './start-checks.js';
 import { createServer } from 'node:net';
 
 const GIB = 2 ** 30;
@@ -41,6 +51,10 @@ function picture(usedBytes: number): GpuPicture {
 }
 const spec = shardSpecOf(startCommand(1, { gpuUuids: ['A', 'B', 'C', 'D'] }));
 const never = new AbortController().signal;
+const repository = {
+  source: { kind: 'repository', id: 'org/model' },
+  env: { HF_HOME: '/not/there' },
+} as const;
 
 describe('a start', () => {
   it('waits until the last of its GPUs is empty, and shows for what', async () => {
@@ -83,18 +97,72 @@ describe('a start', () => {
     let loader: string | undefined = 'r1-0';
     const told: string[] = [];
     let done = false;
+    const asked: string[] = [];
     const turn = turnToLoad(
-      spec,
-      { kind: 'repository', id: 'org/model' },
-      deps({ loaderOf: () => loader }),
+      { ...spec, source: 'org/model@main' },
+      repository,
+      deps({ loaderOf: (source) => (asked.push(source), loader) }),
       (_phase, what) => told.push(what),
       never,
-    ).then(() => (done = true));
+      () => (done = true),
+    );
     await waitFor(() => told.length > 1);
     expect(done).toBe(false);
     expect(told[0]).toBe('waiting for shard r1-0, which fetches org/model');
     loader = undefined;
     await turn;
+    expect(done).toBe(true);
+    // As it was ordered: what a revision adds to the id tells two models apart.
+    expect(new Set(asked)).toEqual(new Set(['org/model@main']));
+  });
+
+  it('lets one of two load that start in the same moment', async () => {
+    const loading = new Set<string>();
+    const told: string[] = [];
+    const over = new AbortController();
+    const turnOf = (shardId: string): Promise<void> =>
+      turnToLoad(
+        { ...spec, shardId, source: 'org/model' },
+        repository,
+        deps({ loaderOf: (_source, except) => [...loading].find((other) => other !== except) }),
+        (_phase, what) => told.push(what),
+        over.signal,
+        () => !over.signal.aborted && loading.add(shardId),
+      );
+    const turns = [turnOf('r1-0'), turnOf('r2-0')];
+    await waitFor(() => told.length > 1);
+    expect(loading.size).toBe(1);
+    over.abort();
+    await Promise.all(turns);
+  });
+
+  it('does not wait for weights that are there, and refuses those that are not whole', async () => {
+    const root = mkdtempSync(join(tmpdir(), 'llmgw-start-'));
+    try {
+      const snapshot = join(root, 'hub', 'models--org--model', 'snapshots', 'abc');
+      mkdirSync(snapshot, { recursive: true });
+      writeFileSync(join(snapshot, 'model.safetensors'), 'x');
+      let claimed = false;
+      await turnToLoad(
+        { ...spec, source: 'org/model' },
+        { ...repository, env: { HF_HOME: root } },
+        deps({ loaderOf: () => 'r1-0' }),
+        () => {},
+        never,
+        () => (claimed = true),
+      );
+      expect(claimed).toBe(false);
+      const model = join(root, 'half');
+      mkdirSync(model);
+      writeFileSync(join(model, 'config.json'), '{}');
+      writeFileSync(join(model, 'model-00001-of-00002.safetensors'), 'x');
+      expect(await weightsAreWhole({ kind: 'path', path: model })).toEqual({
+        verdict: 'missingWeights',
+        message: `${model} is not whole: it lacks model-00002-of-00002.safetensors`,
+      });
+    } finally {
+      rmSync(root, { recursive: true });
+    }
   });
 
   it('of an RPC head waits for its workers', async () => {

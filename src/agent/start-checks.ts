@@ -4,7 +4,7 @@ import type { StartShardCommand } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import { canBind, listenerOf, listens } from './ports-in-use.js';
 import type { EngineDriver, ModelSource, Refusal } from './engines/driver.js';
-import { hubCacheDir, inHubCache } from './engines/model-source.js';
+import { hubCacheDir, inHubCache, lackOf } from './engines/model-source.js';
 import { lacksRoom, stillHeld, type GpuHolder } from './gpu/emptiness.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { DISK_FREE_DOWNLOAD_MIN_BYTES, DISK_FREE_MIN_BYTES, type AgentTimings } from './limits.js';
@@ -68,18 +68,34 @@ export async function gpusLetGo(
   }
 }
 
-/** One loader per model and node: two that fetch the same files write over each other and double the time of both. */
+/** What lies on the disk must be the whole model: engines find out late, and not all of them say it clearly. */
+export async function weightsAreWhole(source: ModelSource): Promise<Refusal | undefined> {
+  if (source.kind !== 'path') return undefined;
+  const lack = await lackOf(source.path);
+  return lack === undefined
+    ? undefined
+    : { verdict: 'missingWeights', message: `${source.path} is not whole: it lacks ${lack}` };
+}
+
+/**
+ * One loader per model and node: two that fetch the same files write over each other and double the time of both. `claim`
+ * is called in the moment in which the turn is ours, so that of two that start together one waits.
+ */
 export async function turnToLoad(
   spec: ShardSpec,
-  source: ModelSource,
+  launch: { readonly source: ModelSource; readonly env: Readonly<Record<string, string>> },
   deps: StartChecksDeps,
   waiting: Waiting,
   signal: AbortSignal,
+  claim: () => void,
 ): Promise<void> {
-  if (source.kind !== 'repository') return;
+  const { source, env } = launch;
+  if (source.kind !== 'repository' || spec.source === undefined) return;
   for (;;) {
-    const loader = deps.loaderOf(source.id, spec.shardId);
-    if (loader === undefined || signal.aborted) return;
+    // What is there already is read by as many as like to.
+    if (await inHubCache(hubCacheDir(env), source.id)) return;
+    const loader = deps.loaderOf(spec.source, spec.shardId);
+    if (loader === undefined || signal.aborted) return claim();
     waiting('downloading', `waiting for shard ${loader}, which fetches ${source.id}`);
     await pause(deps.clock, deps.timings.probeMaxMs, signal);
   }

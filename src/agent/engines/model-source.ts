@@ -4,7 +4,8 @@
  */
 import { access, readdir, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
-import { isAbsolute, join, relative, resolve, sep } from 'node:path';
+import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
+import { filesWithContent, isWhole, missingIn, missingPart } from './checkpoint.js';
 import type { ModelSource, Refusal } from './driver.js';
 
 /** `name` or `owner/name`, with an optional `:quantisation` or `@revision`; nothing that a flag or a path could be. */
@@ -81,7 +82,10 @@ export function hubCacheDir(env: Readonly<Record<string, string | undefined>>): 
   return env['HF_HUB_CACHE'] ?? join(env['HF_HOME'] ?? join(homedir(), '.cache', 'huggingface'), 'hub');
 }
 
-/** True when the cache holds a whole snapshot: partial files carry another name until they are complete. */
+/**
+ * True when the cache holds a whole snapshot. Partial files carry another name until they are complete, and files that were
+ * not begun yet are missing.
+ */
 export async function inHubCache(cacheDir: string, id: string): Promise<boolean> {
   const repository = join(cacheDir, `models--${id.split(':', 1)[0]?.replaceAll('/', '--')}`);
   return (await hasSnapshot(repository)) && !(await hasPartialFiles(repository));
@@ -89,7 +93,7 @@ export async function inHubCache(cacheDir: string, id: string): Promise<boolean>
 
 async function hasSnapshot(repository: string): Promise<boolean> {
   for (const snapshot of await list(join(repository, 'snapshots')))
-    if ((await list(join(repository, 'snapshots', snapshot))).length > 0) return true;
+    if (await isWhole(join(repository, 'snapshots', snapshot))) return true;
   return false;
 }
 
@@ -126,14 +130,28 @@ async function collect(
 ): Promise<void> {
   const directory = join(root, below);
   const entries = await list(directory);
-  if (depth > 0 && entries.includes('config.json')) found.push(below, directory);
+  if (depth > 0 && entries.includes('config.json') && (await isWhole(directory)))
+    found.push(below, directory);
   for (const entry of entries) {
     if (found.length >= max) return;
     const path = below === '' ? entry : `${below}/${entry}`;
-    if (entry.endsWith('.gguf')) found.push(path, join(root, path));
-    else if (depth < ROOT_DEPTH && !entry.startsWith('.') && (await isDirectory(join(root, path))))
+    if (entry.endsWith('.gguf')) {
+      if ((await missingFile(join(root, path))) === undefined) found.push(path, join(root, path));
+    } else if (depth < ROOT_DEPTH && !entry.startsWith('.') && (await isDirectory(join(root, path))))
       await collect(root, path, depth + 1, found, max);
   }
+}
+
+/** What a local source lacks of being whole, by name; undefined when nothing. */
+export async function lackOf(path: string): Promise<string | undefined> {
+  if (!(await isDirectory(path))) return missingFile(path);
+  return missingIn(path);
+}
+
+async function missingFile(path: string): Promise<string | undefined> {
+  const present = await filesWithContent(dirname(path));
+  const name = basename(path);
+  return present.has(name) ? missingPart(name, present) : `the content of ${name}`;
 }
 
 async function isDirectory(path: string): Promise<boolean> {

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { LoadProgress } from '../load-progress.js';
 import { llamacppDriver } from './llamacpp.js';
 import { readWork, SGLANG_METRICS, VLLM_METRICS } from './metrics.js';
-import { inHubCache, weightsPresent } from './model-source.js';
+import { inHubCache, lackOf, weightsPresent } from './model-source.js';
 import { sglangDriver } from './sglang.js';
 import { readVerdict } from './verdicts.js';
 import { vllmDriver } from './vllm.js';
@@ -162,20 +162,39 @@ describe('weights on disk', () => {
     const hub = join(root, 'hub');
     const repository = (name: string, ...blobs: string[]): void => {
       mkdirSync(join(hub, name, 'snapshots', 'abc'), { recursive: true });
-      writeFileSync(join(hub, name, 'snapshots', 'abc', 'config.json'), '');
+      writeFileSync(join(hub, name, 'snapshots', 'abc', 'config.json'), '{}');
+      if (name !== 'models--org--begun')
+        writeFileSync(join(hub, name, 'snapshots', 'abc', 'model.safetensors'), 'x');
       mkdirSync(join(hub, name, 'blobs'), { recursive: true });
       for (const blob of blobs) writeFileSync(join(hub, name, 'blobs', blob), '');
     };
     repository('models--Qwen--Qwen3-32B', 'aaa');
     repository('models--org--half', 'aaa', 'bbb.incomplete');
+    // Cut off between two files: nothing is incomplete, and the weights were never begun.
+    repository('models--org--begun', 'aaa');
     mkdirSync(join(hub, 'models--org--none'), { recursive: true });
     const models = join(root, 'models');
     mkdirSync(join(models, 'org', 'local'), { recursive: true });
-    writeFileSync(join(models, 'org', 'local', 'config.json'), '');
-    writeFileSync(join(models, 'tiny.gguf'), '');
+    writeFileSync(join(models, 'org', 'local', 'config.json'), '{}');
+    writeFileSync(join(models, 'org', 'local', 'model.safetensors'), 'x');
+    writeFileSync(join(models, 'tiny.gguf'), 'x');
+    writeFileSync(join(models, 'empty.gguf'), '');
+    writeFileSync(join(models, 'split-00001-of-00002.gguf'), 'x');
+    mkdirSync(join(models, 'org', 'sharded'));
+    writeFileSync(join(models, 'org', 'sharded', 'config.json'), '{}');
+    writeFileSync(join(models, 'org', 'sharded', 'a.safetensors'), 'x');
+    writeFileSync(
+      join(models, 'org', 'sharded', 'model.safetensors.index.json'),
+      '{"weight_map":{"x":"a.safetensors","y":"b.safetensors"}}',
+    );
     expect(await weightsPresent([models, '/not/there'], hub, 100)).toEqual(
       expect.arrayContaining(['Qwen/Qwen3-32B', 'org/local', 'tiny.gguf', join(models, 'tiny.gguf')]),
     );
+    expect(await weightsPresent([models], hub, 100)).toHaveLength(5);
+    expect(await lackOf(join(models, 'org', 'sharded'))).toBe('b.safetensors');
+    expect(await lackOf(join(models, 'split-00001-of-00002.gguf'))).toBe('split-00002-of-00002.gguf');
+    expect(await lackOf(join(models, 'tiny.gguf'))).toBeUndefined();
+    expect(await inHubCache(hub, 'org/begun')).toBe(false);
     expect(await inHubCache(hub, 'org/half')).toBe(false);
     expect(await inHubCache(hub, 'org/none')).toBe(false);
     expect(await weightsPresent([models], hub, 2)).toHaveLength(2);

@@ -64,9 +64,14 @@ export function scorePlace(place: Place, domains: DomainCounts): Scores {
     spread: !spreads ? 0 : (1 / (1 + inDomain) + (strategy === 'spread' ? 1 / (1 + onNode) : 0)) / 2,
     pack: strategy === 'pack' ? 1 / (1 + place.leftOver) : 0,
     links: linkShare(gpus.map(({ gpu }) => gpu)),
-    weights: model.source !== undefined && node.weightsPresent.includes(model.source) ? 1 : 0,
+    weights: model.source !== undefined && node.weightsPresent.includes(weightsName(model.source)) ? 1 : 0,
     balance: candidate.profile.gpus === 0 ? 1 / (1 + bookings.cpuShards) : 0,
   };
+}
+
+/** A source as nodes list it: a path as it is, a repository id without its quantisation and revision. */
+function weightsName(source: string): string {
+  return source.startsWith('/') ? source : (/^[^@:]+/.exec(source)?.[0] ?? source);
 }
 
 /** Weighted sum. CPU work has no size that could be packed, so for it balance takes packing's place. */
