@@ -13,6 +13,8 @@ import { ConfigController } from './config.controller.js';
 import { DebugController } from './debug.controller.js';
 import { EventsController } from './events.controller.js';
 import { HealthController } from './health.controller.js';
+import { KeysController } from './keys.controller.js';
+import { KeysService } from './keys.service.js';
 import { LogsController } from './logs.controller.js';
 import { ModelsController } from './models.controller.js';
 import { NodesController } from './nodes.controller.js';
@@ -23,6 +25,8 @@ import { RoleGuard } from './role.guard.js';
 import { RouterOnlyController } from './router-only.controller.js';
 import { RoutingController } from './routing.controller.js';
 import { StatusController } from './status.controller.js';
+import { TokensController } from './tokens.controller.js';
+import { TokensService } from './tokens.service.js';
 
 type ModuleImport = NonNullable<ModuleMetadata['imports']>[number];
 
@@ -36,6 +40,17 @@ const COMMON = [
   BackupController,
   DebugController,
   OpenApiController,
+  KeysController,
+  TokensController,
+];
+
+const commonProviders = (options: { readonly reload: ReloadSettings }) => [
+  { provide: APP_GUARD, useClass: RoleGuard },
+  { provide: RELOAD_SETTINGS, useValue: options.reload },
+  AuditLog,
+  ConfigReloadService,
+  KeysService,
+  TokensService,
 ];
 
 /** What operators call. Without a control plane only what concerns the router is there. */
@@ -46,12 +61,7 @@ export class AdminApiModule {
       module: AdminApiModule,
       imports: [RouterModule, MetricsModule.register()],
       controllers: [...COMMON, RouterOnlyController],
-      providers: [
-        { provide: APP_GUARD, useClass: RoleGuard },
-        { provide: RELOAD_SETTINGS, useValue: options.reload },
-        AuditLog,
-        ConfigReloadService,
-      ],
+      providers: commonProviders(options),
     };
   }
 
@@ -78,14 +88,7 @@ export class AdminApiModule {
         LogsController,
         ChangesController,
       ],
-      providers: [
-        { provide: APP_GUARD, useClass: RoleGuard },
-        { provide: RELOAD_SETTINGS, useValue: options.reload },
-        AuditLog,
-        ConfigReloadService,
-        ClusterReader,
-        OperationsService,
-      ],
+      providers: [...commonProviders(options), ClusterReader, OperationsService],
     };
   }
 }

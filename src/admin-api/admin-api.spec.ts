@@ -4,7 +4,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
 import { testGpu } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
-import { AdminAuthConfig, AuthConfig, EndpointConfig, type ServerConfig } from '../config/server-config.js';
+import { AdminAuthConfig, AuthConfig } from '../config/auth-config.js';
+import { EndpointConfig, type ServerConfig } from '../config/server-config.js';
 
 const servers: ControlServer[] = [];
 afterEach(async () => {

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { AdminTokenConfig, EndpointConfig, LogConfig } from '../config/server-config.js';
+import { AdminTokenConfig } from '../config/auth-config.js';
+import { EndpointConfig, LogConfig } from '../config/server-config.js';
 import { ConfigError } from '../shared/errors.js';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
 import { waitFor } from '../../test/support/wait-for.js';

@@ -137,7 +137,10 @@ function dtoProperties(type: Type): { properties: Record<string, object>; requir
 }
 
 function ruleSchema(rules: readonly ValidationMetadata[]): object {
-  return Object.assign({}, ...rules.map(schemaOfRule)) as object;
+  const own = rules.filter((rule) => !rule.each).map(schemaOfRule);
+  const ofItems = rules.filter((rule) => rule.each).map(schemaOfRule);
+  const items = ofItems.length === 0 ? {} : { items: Object.assign({}, ...ofItems) as object };
+  return Object.assign({}, ...own, items) as object;
 }
 
 /** The part of a schema that one validation rule stands for. */
@@ -148,6 +151,12 @@ function schemaOfRule(rule: ValidationMetadata): object {
       return { type: 'string', enum: first };
     case 'isString':
       return { type: 'string' };
+    case 'isArray':
+      return { type: 'array' };
+    case 'arrayMaxSize':
+      return { maxItems: first };
+    case 'minLength':
+      return { minLength: first };
     case 'isBoolean':
       return { type: 'boolean' };
     case 'isInt':

@@ -1,9 +1,10 @@
 import { Inject, Injectable, type CanActivate, type ExecutionContext } from '@nestjs/common';
 import { Reflector } from '@nestjs/core';
 import type { FastifyRequest } from 'fastify';
-import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
+import { TOKEN_RING } from '../access/ports.js';
+import { SECRET_PREFIXES } from '../access/secrets.js';
+import type { TokenRing } from '../access/token-ring.js';
 import { OperatorError } from '../shared/errors.js';
-import { AdminTokens } from './admin-tokens.js';
 import { allows, ROLE_METADATA, type Caller, type Role } from './roles.js';
 
 const CALLER = Symbol('Caller');
@@ -12,12 +13,9 @@ type WithCaller = FastifyRequest & { [CALLER]?: Caller };
 /** Lets a call through when its token allows what the route needs. A route that says nothing is closed to all. */
 @Injectable()
 export class RoleGuard implements CanActivate {
-  private tokens = new AdminTokens([]);
-  private readFrom: ServerConfig['auth']['admin']['tokens'] | undefined;
-
   constructor(
     @Inject(Reflector) private readonly reflector: Reflector,
-    @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
+    @Inject(TOKEN_RING) private readonly tokens: TokenRing,
   ) {}
 
   canActivate(context: ExecutionContext): boolean {
@@ -41,14 +39,12 @@ export class RoleGuard implements CanActivate {
 
   private callerOf(request: FastifyRequest): Caller {
     const from = request.ip;
-    const { tokens } = this.config.auth.admin;
-    if (this.readFrom !== tokens) {
-      this.tokens = new AdminTokens(tokens);
-      this.readFrom = tokens;
-    }
-    if (!this.tokens.required) return { name: 'local', role: 'admin', from };
-    const token = this.tokens.find(request.headers.authorization);
+    const { authorization } = request.headers;
+    const token = this.tokens.findAdmin(authorization);
     if (token !== undefined) return { ...token, from };
+    // Whoever brings a token that was revoked must hear of it, even where he would get in without.
+    const meant = authorization?.includes(SECRET_PREFIXES.admin) === true;
+    if (!this.tokens.adminRequired && !meant) return { name: 'local', role: 'admin', from };
     throw new OperatorError('unauthenticated', 'a token is needed and none, or an unknown one, was given', {
       hint: 'give one with --token-file, or in LLMGW_TOKEN_FILE',
     });

@@ -16,7 +16,7 @@ export function allows(has: Role, needs: Role): boolean {
 
 /** Who makes a call. */
 export interface Caller {
-  /** Name of the token, or `local` when no tokens are configured. */
+  /** Name of the token, or `local` when there are no tokens. */
   readonly name: string;
   readonly role: Role;
   /** Address the call comes from. */

@@ -1,5 +1,7 @@
 import { status as GrpcStatus } from '@grpc/grpc-js';
 import { Inject, Injectable, type BeforeApplicationShutdown } from '@nestjs/common';
+import { TOKEN_RING } from '../access/ports.js';
+import type { TokenRing } from '../access/token-ring.js';
 import type { ProtocolError } from '../agent-protocol/checks.js';
 import { LOG_TAIL_LIMIT_BYTES } from '../agent-protocol/log-tail.js';
 import type {
@@ -98,11 +100,13 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     @Inject(STATUS_SINK) private readonly sink: StatusSink,
     @Inject(InventoryService) private readonly inventory: InventoryService,
     @Inject(TERM) private readonly term: Term,
+    @Inject(TOKEN_RING) tokens: TokenRing,
   ) {
     this.clock = settings.clock;
     this.logger = settings.logger.child({ component: 'agent-gateway' });
-    const { joinTokensFile } = settings;
-    this.joinTokens = joinTokensFile === undefined ? undefined : new JoinTokens(joinTokensFile);
+    const { joinTokensFile, joinTokensRequired } = settings;
+    const needed = joinTokensFile !== undefined || joinTokensRequired === true;
+    this.joinTokens = needed ? new JoinTokens(joinTokensFile, tokens) : undefined;
   }
 
   /** A new stream. */

@@ -9,6 +9,10 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
 import { FakeAgent, testGpu, type FakeAgentOptions } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
+import { TOKEN_RING } from '../access/ports.js';
+import { ServerConfig } from '../config/server-config.js';
+import { secretHash } from '../access/secrets.js';
+import { TokenRing } from '../access/token-ring.js';
 import type { LogChunk } from '../agent-protocol/messages.js';
 import { createAgentGatewayClient } from '../agent-protocol/proto.js';
 import type { WireAgentMessage } from '../agent-protocol/wire.js';
@@ -49,6 +53,7 @@ interface Gateway {
   readonly sink: RecordingSink;
   readonly term: Term;
   readonly log: string[];
+  readonly tokens: TokenRing;
 }
 
 const cleanups: (() => Promise<unknown> | void)[] = [];
@@ -69,11 +74,16 @@ async function startGateway(settings: Partial<GatewaySettings> = {}): Promise<Ga
 
   @Module({ providers: [{ provide: STATUS_SINK, useValue: sink }], exports: [STATUS_SINK] })
   class SinkModule {}
-  @Module({ providers: [{ provide: CLOCK, useValue: systemClock }], exports: [CLOCK] })
-  class ClockModule {}
+  const tokens = new TokenRing(store, systemClock, new ServerConfig());
+  const globals = [
+    { provide: CLOCK, useValue: systemClock },
+    { provide: TOKEN_RING, useValue: tokens },
+  ];
+  @Module({ providers: globals, exports: [CLOCK, TOKEN_RING] })
+  class GlobalModule {}
   @Module({
     imports: [
-      { module: ClockModule, global: true },
+      { module: GlobalModule, global: true },
       StoreModule.register(store, term),
       AgentGatewayModule.register({
         reconciler: SinkModule,
@@ -96,6 +106,7 @@ async function startGateway(settings: Partial<GatewaySettings> = {}): Promise<Ga
     sink,
     term,
     log,
+    tokens,
   };
 }
 
@@ -303,6 +314,23 @@ describe('versions and tokens', () => {
     expect((await again.next('welcome')).welcome.term).toBe(1);
     const agent = await joined(gateway, { hello: { highestTerm: 1 } });
     expect((await agent.next('welcome')).welcome.term).toBe(2);
+  });
+
+  it('a stored join token works beside or without a file, until it is revoked; an admin token never', async () => {
+    const gateway = await startGateway({ joinTokensRequired: true });
+    const token = (id: string, kind: 'admin' | 'join') => {
+      const [createdAt, createdBy] = ['2026-01-01T00:00:00.000Z', 'test'];
+      return { id, kind, name: id, hash: secretHash(`llmgw-join-${id}`), createdAt, createdBy } as const;
+    };
+    gateway.tokens.put(token('a', 'join'));
+    gateway.tokens.put(token('b', 'admin'));
+    await joined(gateway, { hello: { joinToken: 'llmgw-join-a' } });
+    gateway.tokens.put({ ...token('a', 'join'), revokedAt: '2026-01-02T00:00:00.000Z' });
+    for (const joinToken of ['llmgw-join-a', 'llmgw-join-b', 'llmgw-join-']) {
+      const agent = dial(gateway, { nodeId: 'n2', hello: { joinToken } });
+      agent.sayHello();
+      expect((await agent.ended()).code).toBe(GrpcStatus.UNAUTHENTICATED);
+    }
   });
 
   it('an agent that obeyed a higher term makes this server take a higher one', async () => {

@@ -7,7 +7,7 @@ import {
   GRPC_RECEIVE_LIMIT_BYTES,
   KEEPALIVE_CHANNEL_OPTIONS,
 } from '../agent-protocol/proto.js';
-import type { TlsConfig } from '../config/server-config.js';
+import type { TlsConfig } from '../config/auth-config.js';
 import type { Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 

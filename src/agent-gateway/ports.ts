@@ -29,8 +29,10 @@ export interface GatewaySettings {
   readonly logger: Logger;
   /** Version of this program. */
   readonly build: string;
-  /** Agents must present one of the tokens in this file. */
+  /** Agents must present a token, from this file or from the store. */
   readonly joinTokensFile?: string;
+  /** They must, also without a file. */
+  readonly joinTokensRequired?: boolean;
   /** Tests shorten these. */
   readonly silenceLimitMs?: number;
   readonly helloLimitMs?: number;

@@ -202,18 +202,10 @@ function checkListeners(config: ServerConfig, problem: Report, warning: Report):
     if (other === undefined) taken.set(config[key], key);
     else problem(key, `${config[key]} is already the address of ${other}`);
   }
-  const { apiKeys } = config.auth;
-  if (isOpen(config.listen) && !apiKeys.required) {
+  if (isOpen(config.listen) && !config.auth.apiKeys.required) {
     warning(
       'listen',
-      `${config.listen} is reachable from other machines and needs no API key: keep it to a network you trust`,
-    );
-  }
-  // Taken for granted, a switch that nothing obeys would leave the gateway open to everyone.
-  if (apiKeys.required) {
-    problem(
-      'auth.apiKeys.required',
-      'this version has no API keys: write false, and put an authenticating proxy in front where clients must prove who they are',
+      `${config.listen} is reachable from other machines and needs no API key: set auth.apiKeys.required, or keep it to a network you trust`,
     );
   }
   for (const { path, message } of exposureProblems(config)) problem(path, message);
@@ -230,9 +222,10 @@ export function exposureProblems(
     const ways = 'auth.admin.tokens and auth.admin.tls';
     found.push({ path: 'adminListen', message: refusal(config.adminListen, ways) });
   }
-  const agentsProven = agents.joinTokensFile !== undefined || agents.tls?.caFile !== undefined;
+  const tokensNeeded = agents.joinTokensFile !== undefined || agents.joinTokensRequired;
+  const agentsProven = tokensNeeded || agents.tls?.caFile !== undefined;
   if (isOpen(config.agentListen) && (agents.tls === undefined || !agentsProven)) {
-    const ways = 'auth.agents.tls with caFile, or auth.agents.tls and auth.agents.joinTokensFile';
+    const ways = 'auth.agents.tls with caFile, or auth.agents.tls and auth.agents.joinTokensRequired';
     found.push({ path: 'agentListen', message: refusal(config.agentListen, ways) });
   }
   return found;

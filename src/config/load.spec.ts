@@ -436,6 +436,10 @@ describe('listeners beyond loopback', () => {
       `agentListen: 0.0.0.0:8082\nauth: { agents: { tls: { certFile: ${FILE}, keyFile: ${FILE}, caFile: ${FILE} } } }`,
     ],
     [
+      'stored join tokens and TLS',
+      `agentListen: 0.0.0.0:8082\nauth: { agents: { tls: ${tls}, joinTokensRequired: true } }`,
+    ],
+    [
       'join tokens and TLS',
       `agentListen: 0.0.0.0:8082\nauth: { agents: { tls: ${tls}, joinTokensFile: ${FILE} } }`,
     ],
@@ -443,16 +447,13 @@ describe('listeners beyond loopback', () => {
     expect(problemsIn(`${SERVED}\n${yaml}`)).toEqual([]);
   });
 
-  /** The switch was accepted and nothing obeyed it: the gateway stood open while its operator believed it closed. */
-  it('refuses to promise API keys', () => {
-    expect(problemsIn(`${SERVED}\nauth: { apiKeys: { required: true } }`)).toEqual([
-      expect.stringContaining('auth.apiKeys.required: this version has no API keys'),
-    ]);
-  });
-
-  it('warns once about clients without keys', () => {
-    const { warnings } = loadServerConfig({ file: written(`${SERVED}\nlisten: 0.0.0.0:8080`), env: {} });
-    expect(warnings.map(({ message }) => message)).toEqual([expect.stringContaining('needs no API key')]);
+  it('warns once about clients without keys, and not where they need one', () => {
+    const warningsOf = (auth: string) => {
+      const file = written(`${SERVED}\nlisten: 0.0.0.0:8080\n${auth}`);
+      return loadServerConfig({ file, env: {} }).warnings.map(({ message }) => message);
+    };
+    expect(warningsOf('')).toEqual([expect.stringContaining('needs no API key: set auth.apiKeys.required')]);
+    expect(warningsOf('auth: { apiKeys: { required: true } }')).toEqual([]);
   });
 });
 

@@ -4,6 +4,7 @@
  */
 import { POLICY_NAMES, type PolicyName } from '../domain/balancing/candidate.js';
 import { ENGINE_KINDS, type EngineKind } from '../domain/cluster.js';
+import { AuthConfig } from './auth-config.js';
 import {
   Address,
   Choice,
@@ -352,72 +353,6 @@ export class ControlConfig {
 
   @Whole({ min: 1, max: 1_000, doc: 'Engines loading at once in the whole cluster during moves.' })
   maxConcurrentLoads = 4;
-}
-
-export class AdminTokenConfig {
-  @Text({ required: true, rule: ID, doc: 'Who uses the token; shown in the audit log.' })
-  name!: string;
-
-  @Text({
-    required: true,
-    secret: true,
-    rule: { pattern: /^sha256:[0-9a-f]{64}$/, expected: 'sha256: and 64 hexadecimal digits' },
-    doc: '`sha256:` and the hexadecimal digest of the token; the token itself is stored nowhere.',
-  })
-  hash!: string;
-
-  @Choice(['viewer', 'operator', 'admin'], { doc: 'What the token allows.' })
-  role: 'viewer' | 'operator' | 'admin' = 'viewer';
-}
-
-export class TlsConfig {
-  @Text({ required: true, doc: 'Certificate chain, PEM.' })
-  certFile!: string;
-
-  @Text({ required: true, doc: 'Private key, PEM.' })
-  keyFile!: string;
-
-  @Text({
-    doc: 'Certificate authority; when given, clients must show a certificate it signed.',
-    unset: 'none',
-  })
-  caFile?: string;
-}
-
-export class ApiKeysConfig {
-  @Toggle({ doc: 'Whether clients need an API key. This version has none yet, so `true` is refused.' })
-  required = false;
-}
-
-export class AdminAuthConfig {
-  @NestedList(() => AdminTokenConfig, { of: 'tokens', doc: 'Tokens for the admin API.' })
-  tokens: AdminTokenConfig[] = [];
-
-  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the admin listener.', unset: 'plain HTTP' })
-  tls?: TlsConfig;
-}
-
-export class AgentsAuthConfig {
-  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the agent listener.', unset: 'plain' })
-  tls?: TlsConfig;
-
-  @Text({
-    atStart: true,
-    doc: 'File with one join token per line; agents present one when they connect.',
-    unset: 'agents need none',
-  })
-  joinTokensFile?: string;
-}
-
-export class AuthConfig {
-  @Nested(() => ApiKeysConfig, { doc: 'Clients.' })
-  apiKeys = new ApiKeysConfig();
-
-  @Nested(() => AdminAuthConfig, { doc: 'Operators.' })
-  admin = new AdminAuthConfig();
-
-  @Nested(() => AgentsAuthConfig, { doc: 'Agents.' })
-  agents = new AgentsAuthConfig();
 }
 
 export class LogConfig {

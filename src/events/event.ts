@@ -1,6 +1,6 @@
 import type { Reason } from '../domain/cluster.js';
 
-export const EVENT_SUBJECT_KINDS = ['node', 'gpu', 'model', 'replica', 'server'] as const;
+export const EVENT_SUBJECT_KINDS = ['node', 'gpu', 'model', 'replica', 'server', 'key', 'token'] as const;
 export type EventSubjectKind = (typeof EVENT_SUBJECT_KINDS)[number];
 
 /** Something an event is about. */

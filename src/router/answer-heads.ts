@@ -31,7 +31,10 @@ export const explainHeaders = (endpoint: string, policy: string, sends: number):
 
 /** What browsers may read of an answer beside the basics. */
 const EXPOSED =
-  'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts';
+  'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts, ' +
+  ['limit', 'remaining', 'reset']
+    .flatMap((what) => [`x-ratelimit-${what}-requests`, `x-ratelimit-${what}-tokens`])
+    .join(', ');
 
 function allowedOrigin(head: RequestHead, cors: CorsConfig): string | undefined {
   if (head.origin === undefined) return undefined;
@@ -94,6 +97,7 @@ export function giveError(
   if (status === 429 || status === 503) {
     headers.push('retry-after', String(clampRetryAfter(extra.retryAfterSeconds ?? 1)));
   }
+  if (status === 401) headers.push('www-authenticate', 'Bearer');
   if (extra.allow !== undefined) headers.push('allow', extra.allow);
   if (extra.noRetry === true) headers.push('x-should-retry', 'false');
   giveBody(front, status, headers, Buffer.from(dialectOf(dialect).errorBody(error)));

@@ -61,7 +61,7 @@ export class EndpointTable implements EndpointContext {
     if (asked.ready || asked.info.outlook === 'coming') return asked;
     for (const name of asked.info.fallback) {
       const other = this.modelsByName.get(name);
-      if (other?.ready === true && principal.mayUse(name)) return other;
+      if (other?.ready === true && principal.mayUse(other.info)) return other;
     }
     return asked;
   }

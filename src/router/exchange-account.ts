@@ -1,13 +1,14 @@
 import type { Agent } from 'undici';
 import type { RouterConfig } from '../config/server-config.js';
-import { API_ERRORS, type ApiErrorCode } from '../shared/errors.js';
+import { API_ERRORS } from '../shared/errors.js';
 import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import type { AccessLog } from './access-log.js';
 import type { Attempt } from './attempt.js';
 import type { Usage } from './bytes/usage.js';
 import type { ClientAnswer } from './client-answer.js';
-import type { Authoriser, Grant, Principal } from './authoriser.js';
+import { keyOf, type Authoriser, type Grant, type Principal } from './authoriser.js';
+import { usedTokens, type Outcome } from './used-tokens.js';
 import type { BodyBudget } from './body-buffer.js';
 import type { EndpointTable } from './endpoint-table.js';
 import type { ExplainRing } from './explain-ring.js';
@@ -58,8 +59,11 @@ export class ExchangeFacts {
   lastTokenMs: number | undefined = undefined;
   usage: Usage | undefined = undefined;
   bytesIn: number | undefined = undefined;
-  /** Bytes of prompt text. */
+  /** Bytes of prompt text, and how many tokens they are likely to be. */
   promptBytes: number | undefined = undefined;
+  promptTokens: number | undefined = undefined;
+  /** Events of a stream that carried something generated. */
+  tokenEvents = 0;
   /** An error event of the engine passed. */
   engineError = false;
   /** Every endpoint that might have answered was tried. */
@@ -82,7 +86,7 @@ export class ExchangeFacts {
 export function concludeExchange(
   core: RouterCore,
   facts: ExchangeFacts,
-  outcome: ApiErrorCode | 'ok' | 'engine_error',
+  outcome: Outcome,
   nowMs: number,
 ): void {
   const { head, route, model, trace } = facts;
@@ -90,7 +94,7 @@ export function concludeExchange(
   const status = finalStatus(facts, outcome);
   const durationMs = nowMs - facts.arrivedMs;
   facts.usage = facts.winner?.usage;
-  settleShares(facts);
+  settleShares(facts, outcome);
   const series = model?.series ?? core.metrics.unknown;
   const counted = series.route(route.index);
   counted.codes.add(String(status));
@@ -123,7 +127,7 @@ export function concludeExchange(
     cachedTokens: facts.usage?.cachedTokens,
     bytesIn: facts.bytesIn,
     bytesOut: facts.answer.bytes,
-    key: facts.principal.id === 'anonymous' ? undefined : facts.principal.id,
+    key: keyOf(facts.principal),
     profile: facts.profile?.name,
     clientRetries: head.clientRetries,
     detail: outcome === 'ok' ? undefined : facts.detail,
@@ -131,12 +135,13 @@ export function concludeExchange(
 }
 
 /** Tells the key's limits and the fair sharing of the queue what the request really used. */
-function settleShares({ usage, grant, place }: ExchangeFacts): void {
-  const { promptTokens, completionTokens } = usage ?? {};
-  const known = promptTokens !== undefined || completionTokens !== undefined;
-  const used = known ? (promptTokens ?? 0) + (completionTokens ?? 0) : undefined;
-  grant?.end(used);
-  if (used !== undefined) place?.settle(used);
+function settleShares(facts: ExchangeFacts, outcome: Outcome): void {
+  const { winner, grant, place } = facts;
+  const tokens = usedTokens(facts, outcome);
+  // What failed before anybody answered was no service: a client that is told to come back must be able to.
+  const counts = winner !== undefined || outcome === 'engine_error' || outcome === 'client_closed';
+  grant?.end({ tokens, counts });
+  if (winner !== undefined) place?.settle(tokens);
 }
 
 /** Tokens of an answer: for the metrics, and for what is learned from them about model and endpoint. */
@@ -171,7 +176,7 @@ function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, 
 }
 
 /** The status as metrics count it: an answer that broke off after its 200 counts as what broke it. */
-function finalStatus(facts: ExchangeFacts, outcome: ApiErrorCode | 'ok' | 'engine_error'): number {
+function finalStatus(facts: ExchangeFacts, outcome: Outcome): number {
   if (outcome === 'ok' || outcome === 'engine_error') return facts.answer.status ?? 200;
   return API_ERRORS[outcome].status;
 }

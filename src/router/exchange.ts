@@ -54,7 +54,6 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   private readonly answer: ClientAnswer;
   private readonly facts: ExchangeFacts;
   private readonly trace: RequestTrace;
-
   private readonly intake: BodyIntake;
 
   /** Set once the body is read and the model known; so are `tries`. */
@@ -135,10 +134,11 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.facts.promptBytes = body.promptBytes;
     this.trace.routingProfile = profile.name;
     this.trace.estimatedPromptTokens = promptTokens;
-    const grant = core.authoriser.grant(this.principal, model.name, promptTokens + outputTokens);
+    this.facts.promptTokens = promptTokens;
+    const grant = core.authoriser.grant(this.principal, promptTokens + (route.generates ? outputTokens : 0));
+    this.answer.addHeaders(grant.headers ?? []);
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
     this.facts.grant = grant;
-    this.answer.addHeaders(grant.headers);
     this.budget = profile.retryBudget.begin();
     profile.hedgeBudget.earn();
     this.request = { head, route, body, model, profile, arrivedMs, promptTokens, outputTokens };

@@ -29,7 +29,7 @@ export class ModelList {
   list(principal: Principal, all: boolean): object {
     const data: ListedModel[] = [];
     for (const model of this.table.models()) {
-      if (!principal.mayUse(model.name) || !(all || model.servable)) continue;
+      if (!principal.mayUse(model.info) || !(all || model.servable)) continue;
       data.push(this.entry(model.name, model, all));
       for (const alias of model.info.aliases) {
         if (this.table.find(alias) === model) data.push(this.entry(alias, model, all));
@@ -38,17 +38,8 @@ export class ModelList {
     return { object: 'list', data };
   }
 
-  /** Undefined for a name nobody knows or the principal may not use. */
-  find(
-    id: string,
-    principal: Principal,
-  ): { readonly model: ModelState; entry(all: boolean): object } | undefined {
-    const model = this.table.find(id);
-    if (model === undefined || !principal.mayUse(model.name)) return undefined;
-    return { model, entry: (all) => this.entry(id, model, all) };
-  }
-
-  private entry(id: string, model: ModelState, all: boolean): ListedModel {
+  /** One model under the name it was asked for. */
+  entry(id: string, model: ModelState, all: boolean): ListedModel {
     return {
       id,
       object: 'model',

@@ -1,5 +1,5 @@
 import type { AdmissionRefusal, Ticket } from '../domain/request/admission.js';
-import type { Principal } from './authoriser.js';
+import { keyOf, type Principal } from './authoriser.js';
 import type { Waiting } from './model-state.js';
 import type { RoutedRequest } from './tries.js';
 
@@ -27,7 +27,7 @@ export class QueuePlace {
     this.deadlineMs = queueMs === 0 ? Number.POSITIVE_INFINITY : nowMs + queueMs;
     this.share = {
       // Without keys, addresses are the only thing that tells clients apart.
-      fairnessKey: principal.id === 'anonymous' ? head.clientAddress : principal.id,
+      fairnessKey: keyOf(principal) ?? head.clientAddress,
       priority: principal.priority ?? profile.priority,
       tokens: promptTokens + outputTokens,
     };

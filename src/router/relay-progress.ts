@@ -41,6 +41,7 @@ export class RelayProgress {
     this.lastEventMs = nowMs;
     if (stream.error !== undefined) this.facts.engineError = true;
     if (stream.tokens === 0) return;
+    this.facts.tokenEvents += stream.tokens;
     if (this.facts.firstTokenMs === undefined) this.firstToken(nowMs);
     else this.request.model.series.interToken.observe((nowMs - this.lastTokenMs) / 1000);
     this.lastTokenMs = nowMs;

@@ -46,8 +46,13 @@ export class RequestHead {
   chunkedBody = false;
   /** The body is coded in a way that is not undone here, so that its bytes would be taken for what they are not. */
   unknownCoding = false;
-  /** From `Authorization: Bearer` or `x-api-key`; never passed on or logged. */
+  /**
+   * From `Authorization: Bearer` or `x-api-key`; never passed on or logged. Empty where what was sent is no single
+   * credential: another scheme, two that differ, or one header twice.
+   */
   credential: string | undefined;
+  private authorized = false;
+  private keyed = false;
   origin: string | undefined;
   /** `access-control-request-headers` of a preflight. */
   corsRequestHeaders: string | undefined;
@@ -63,6 +68,24 @@ export class RequestHead {
   clientAddress = '';
   /** The lines that pass to the engine, as `name: value\r\n…`. */
   passed = '';
+
+  /** @internal */
+  takeAuthorization(value: string): void {
+    this.takeCredential(bearer(value), this.authorized);
+    this.authorized = true;
+  }
+
+  /** @internal */
+  takeApiKey(value: string): void {
+    this.takeCredential(value, this.keyed);
+    this.keyed = true;
+  }
+
+  /** Which of two is meant nobody can tell, and a proxy in front may have read the other one: then it is neither. */
+  private takeCredential(value: string, again: boolean): void {
+    const fits = !again && (this.credential === undefined || this.credential === value);
+    this.credential = fits ? value : '';
+  }
 }
 
 /** Reads and judges a request's head. */
@@ -123,10 +146,10 @@ function takeHeader(head: RequestHead, name: string, value: string): void {
       head.chunkedBody = true;
       return;
     case 'authorization':
-      head.credential ??= bearer(value);
+      head.takeAuthorization(value);
       return;
     case 'x-api-key':
-      head.credential ??= value;
+      head.takeApiKey(value);
       return;
     case 'origin':
       head.origin = value;
@@ -158,9 +181,9 @@ function takeHeader(head: RequestHead, name: string, value: string): void {
 
 const BEARER = /^bearer +/i;
 
-/** The token of `Bearer …`; any other scheme is no credential of ours, but stays a wrong one rather than none. */
+/** The token of `Bearer …`; any other scheme, or none, is a wrong credential rather than no credential. */
 function bearer(value: string): string {
-  return BEARER.test(value) ? value.slice(6).trim() : value;
+  return BEARER.test(value) ? value.slice(6).trim() : '';
 }
 
 /** Most clients send lower case already; then nothing is allocated. */

@@ -10,14 +10,20 @@ export type ResolvedModel =
 
 /** Finds a model by name or alias; a fallback stands in for one that has nothing to offer. */
 export function resolveModel(table: EndpointTable, name: string, principal: Principal): ResolvedModel {
+  const asked = findAllowed(table, name, principal);
+  return asked.model === undefined ? asked : { model: table.serving(asked.model, principal) };
+}
+
+/** The model of this name or alias, if the principal may use it. */
+export function findAllowed(table: EndpointTable, name: string, principal: Principal): ResolvedModel {
   const asked = table.find(name);
   if (asked === undefined) {
     const message = `the model \`${shown(name)}\` does not exist`;
     return { model: undefined, error: { code: 'model_not_found', message, param: 'model' } };
   }
-  if (!principal.mayUse(asked.name)) {
+  if (!principal.mayUse(asked.info)) {
     const message = `this key may not use the model \`${shown(name)}\``;
     return { model: undefined, error: { code: 'model_not_allowed', message, param: 'model' } };
   }
-  return { model: table.serving(asked, principal) };
+  return { model: asked };
 }

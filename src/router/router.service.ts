@@ -9,6 +9,7 @@ import { register } from 'prom-client';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { DataPathEvidence } from '../domain/cluster.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
+import { AUTHORISER, type Authoriser } from './authoriser.js';
 import type { RequestExplanation } from './explanation.js';
 import { CLIENT_SOCKET, type EndpointStatus, type RouterPort, type RoutingTable } from './ports.js';
 import { Router } from './router.js';
@@ -21,10 +22,11 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
   constructor(
     @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
     @Inject(LOGGER) private readonly logger: Logger,
+    @Inject(AUTHORISER) authoriser: Authoriser,
     /** Descriptor of a listening socket to serve on instead of the configured address. */
     @Optional() @Inject(CLIENT_SOCKET) private readonly socketFd?: number,
   ) {
-    this.router = new Router({ config, logger: logger.child({ component: 'router' }) });
+    this.router = new Router({ config, logger: logger.child({ component: 'router' }), authoriser });
   }
 
   async onApplicationBootstrap(): Promise<void> {

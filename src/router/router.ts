@@ -7,7 +7,7 @@ import type { Logger } from '../shared/logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
 import { AccessLog } from './access-log.js';
 import { BodyBudget } from './body-buffer.js';
-import { allowAll, isRefusal, type Authoriser } from './authoriser.js';
+import { allowAll, isRefusal, keyOf, type Authoriser } from './authoriser.js';
 import { commonHeaders, giveBody, giveError, preflightHeaders } from './answer-heads.js';
 import type { GatewayError } from './dialects.js';
 import { EndpointTable } from './endpoint-table.js';
@@ -23,6 +23,7 @@ import type { FrontRequest, NodeFront } from './node-front.js';
 import { Patrol } from './patrol.js';
 import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
 import { readRequestHead, RequestHead } from './request-head.js';
+import { findAllowed } from './resolve-model.js';
 import {
   HEALTH_ROUTE_INDEX,
   MODELS_ROUTE_INDEX,
@@ -281,7 +282,9 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const match: RouteMatch = { kind: 'engine', route };
     if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
     const problem = mediaProblem(route, head);
-    if (problem !== undefined) return this.refuse(front, head, match, common, problem);
+    if (problem !== undefined) {
+      return this.refuse(front, head, match, common, problem, { key: keyOf(principal) });
+    }
     new Exchange(this, front, head, route, principal, common).start();
   }
 
@@ -297,7 +300,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
         return this.countLocal(OTHER_ROUTE_INDEX, 204);
       case 'methodNotAllowed': {
         const message = `this path takes ${match.allow}`;
-        return this.refuse(front, head, match, common, { code: 'method_not_allowed', message }, match.allow);
+        const error: GatewayError = { code: 'method_not_allowed', message };
+        return this.refuse(front, head, match, common, error, { allow: match.allow });
       }
       case 'notFound':
         return this.refuse(front, head, match, common, {
@@ -317,22 +321,21 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   ): void {
     const principal = this.authoriser.authenticate(head.credential);
     if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
+    const key = keyOf(principal);
     const all = new URLSearchParams(head.query).get('all') === 'true';
     if (match.kind === 'models') {
       this.giveJson(front, common, 200, this.models_.list(principal, all), MODELS_ROUTE_INDEX);
-      return this.log(head, match, 200, 'ok');
+      return this.log(head, match, 200, 'ok', key);
     }
-    const found = this.models_.find(match.id, principal);
-    if (found === undefined) {
-      const message = `the model \`${match.id.slice(0, 100)}\` does not exist`;
-      return this.refuse(front, head, match, common, { code: 'model_not_found', message, param: 'model' });
-    }
+    const found = findAllowed(this.table, match.id, principal);
+    if (found.model === undefined) return this.refuse(front, head, match, common, found.error, { key });
     if (!found.model.servable && !all) {
       const message = 'no replica of the model is ready';
-      return this.refuse(front, head, match, common, { code: 'no_ready_replica', message });
+      return this.refuse(front, head, match, common, { code: 'no_ready_replica', message }, { key });
     }
-    this.giveJson(front, common, 200, found.entry(all), MODELS_ROUTE_INDEX);
-    this.log(head, match, 200, 'ok');
+    const entry = this.models_.entry(match.id, found.model, all);
+    this.giveJson(front, common, 200, entry, MODELS_ROUTE_INDEX);
+    this.log(head, match, 200, 'ok', key);
   }
 
   private answerHealth(front: NodeFront, common: string[]): void {
@@ -368,16 +371,16 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     match: RouteMatch,
     common: string[],
     error: GatewayError,
-    allow?: string,
+    about: { readonly allow?: string; readonly key?: string | undefined } = {},
   ): void {
-    const extra = allow === undefined ? {} : { allow };
+    const extra = about.allow === undefined ? {} : { allow: about.allow };
     const status = giveError(front, dialectFor(match), common, error, extra);
     this.countLocal(routeIndexOf(match), status);
-    this.log(head, match, status, error.code);
+    this.log(head, match, status, error.code, about.key);
   }
 
   /** One line for what was answered here; health checks have none, they come every few seconds for ever. */
-  private log(head: RequestHead, match: RouteMatch, status: number, outcome: string): void {
+  private log(head: RequestHead, match: RouteMatch, status: number, outcome: string, key?: string): void {
     this.accessLog.write({
       requestId: head.requestId,
       method: METHODS.has(head.method) ? head.method : 'other',
@@ -386,6 +389,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       status,
       outcome,
       durationMs: 0,
+      key,
     });
   }
 }

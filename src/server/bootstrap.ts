@@ -17,7 +17,8 @@ import { agentCredentials, AgentGrpcServer, quietGrpc } from '../agent-gateway/a
 import { formatAddress, parseAddress, type SocketAddress } from '../config/address.js';
 import { exposureProblems } from '../config/check-server.js';
 import { ConfigInForce } from '../config/config-in-force.js';
-import type { ServerConfig, TlsConfig } from '../config/server-config.js';
+import type { TlsConfig } from '../config/auth-config.js';
+import type { ServerConfig } from '../config/server-config.js';
 import { RoutePublisher } from '../reconciler/route-publisher.js';
 import { RouterService } from '../router/router.service.js';
 import { buildVersion } from '../shared/build-info.js';
@@ -91,7 +92,7 @@ function refuseExposure(config: ServerConfig): void {
 
 function makeParts(config: ServerConfig, context: StartContext): ServerParts {
   const clock = context.clock ?? systemClock;
-  const store = openStore(config, clock);
+  const store = openStore(config, clock, context.logger);
   try {
     const mode = isControlPlane(config) ? 'control' : 'router';
     const inForce = new ConfigInForce(config);

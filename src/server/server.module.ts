@@ -1,4 +1,5 @@
 import { forwardRef, Module, type DynamicModule } from '@nestjs/common';
+import { AccessModule } from '../access/access.module.js';
 import { AdminApiModule } from '../admin-api/admin-api.module.js';
 import { AgentGatewayModule } from '../agent-gateway/agent-gateway.module.js';
 import { EventsModule } from '../events/events.module.js';
@@ -28,6 +29,7 @@ export class ServerModule {
         SharedModule.register(parts),
         StoreModule.register(parts.store, parts.term),
         EventsModule.register(),
+        AccessModule.register(),
         RouterModule,
         AdminApiModule.routerOnly({ reload: reloadSettings(parts) }),
       ],
@@ -54,13 +56,14 @@ export class ServerModule {
         },
       },
     });
-    const { joinTokensFile } = parts.config.auth.agents;
+    const { joinTokensFile, joinTokensRequired } = parts.config.auth.agents;
     const gateway: DynamicModule = AgentGatewayModule.register({
       reconciler,
       settings: {
         clock: parts.clock,
         logger: parts.logger,
         build: parts.facts.version,
+        joinTokensRequired,
         ...(joinTokensFile === undefined ? {} : { joinTokensFile }),
       },
     });
@@ -70,6 +73,7 @@ export class ServerModule {
         SharedModule.register(parts),
         StoreModule.register(parts.store, parts.term),
         EventsModule.register(),
+        AccessModule.register(),
         RouterModule,
         ...(order === 'reconcilerFirst' ? [reconciler, gateway] : [gateway, reconciler]),
         AdminApiModule.controlPlane({ reconciler, gateway, reload: reloadSettings(parts) }),

@@ -61,7 +61,7 @@ export const API_ERRORS = {
   invalid_api_key: {
     status: 401,
     type: 'authentication_error',
-    when: 'API keys are required and the given one is missing, unknown, expired or revoked.',
+    when: 'API keys are required and the given one is missing, unknown, expired or revoked; without the requirement, only what begins like a key and is none.',
   },
   model_not_allowed: { status: 403, type: 'permission_error', when: 'The API key does not cover the model.' },
   model_not_found: {

@@ -4,18 +4,20 @@
  */
 
 /** Collections of records, each a map from key to JSON value. */
-export type Collection =
-  | 'meta'
-  | 'nodes'
-  | 'intents'
-  | 'replicas'
-  | 'backoffs'
-  | 'learned'
-  | 'scales'
-  | 'events'
-  | 'keys'
-  | 'tokens'
-  | 'audit';
+export const COLLECTIONS = [
+  'meta',
+  'nodes',
+  'intents',
+  'replicas',
+  'backoffs',
+  'learned',
+  'scales',
+  'events',
+  'keys',
+  'tokens',
+  'audit',
+] as const;
+export type Collection = (typeof COLLECTIONS)[number];
 
 export type StoreOp =
   | { readonly op: 'put'; readonly collection: Collection; readonly key: string; readonly value: unknown }

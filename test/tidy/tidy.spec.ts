@@ -35,6 +35,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   // Server and agent only by `await import()`: see below.
   cli: ['admin-api', 'server', 'agent', 'engines', 'store'],
   server: [
+    'access',
     'admin-api',
     'agent-gateway',
     'catalog',
@@ -46,6 +47,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     'store',
   ],
   'admin-api': [
+    'access',
     'agent-gateway',
     'agent-protocol',
     'catalog',
@@ -56,11 +58,12 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
     'router',
     'store',
   ],
-  'agent-gateway': ['agent-protocol', 'events', 'inventory', 'reconciler', 'store'],
+  'agent-gateway': ['access', 'agent-protocol', 'events', 'inventory', 'reconciler', 'store'],
   reconciler: ['catalog', 'events', 'inventory', 'router', 'store'],
   metrics: ['admin-api', 'agent-gateway', 'events', 'reconciler', 'router', 'store'],
   catalog: ['events', 'store'],
   inventory: ['agent-protocol', 'events', 'store'],
+  access: ['router', 'store'],
   events: ['store'],
   store: [],
   router: [],

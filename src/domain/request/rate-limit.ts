@@ -1,6 +1,6 @@
 import { clampRetryAfter } from './drain-rate.js';
 
-/** Limits of one API key (or address); undefined members are unlimited. */
+/** Limits of one API key; undefined members are unlimited. */
 export interface RateLimits {
   readonly requestsPerMinute: number | undefined;
   readonly tokensPerMinute: number | undefined;
@@ -56,8 +56,9 @@ class TokenBucket {
     return this.level;
   }
 
+  /** A negative amount gives back; what is above one minute's worth is lost. */
   take(amount: number, nowMs: number): void {
-    this.level = this.levelAt(nowMs) - amount;
+    this.level = Math.min(this.perMinute, this.levelAt(nowMs) - amount);
   }
 
   /** Milliseconds until the level reaches `wanted`. */
@@ -81,25 +82,36 @@ const ROUNDING = 1e-6;
  * taken nothing from any window, else a client that is turned away a hundred times stays locked out by its own knocks.
  */
 export class KeyLimiter {
-  private requests: TokenBucket | undefined;
-  private tokens: TokenBucket | undefined;
+  private readonly requests: TokenBucket | undefined;
+  private readonly tokens: TokenBucket | undefined;
   private open = 0;
+  private reserved = 0;
 
   constructor(
-    private limits: RateLimits,
+    private readonly limits: RateLimits,
     nowMs: number,
   ) {
     this.requests = bucket(limits.requestsPerMinute, nowMs);
     this.tokens = bucket(limits.tokensPerMinute, nowMs);
   }
 
-  /** Requests granted and not yet released. */
+  /** Requests granted and not yet ended. */
   get concurrent(): number {
     return this.open;
   }
 
-  /** Asks for one request; retries inside the gateway belong to the same grant. */
-  request(nowMs: number): RateDecision {
+  /** Estimated tokens of the requests that run; 0 at rest. */
+  get reservedTokens(): number {
+    return this.reserved;
+  }
+
+  /**
+   * Asks for one request; retries inside the gateway belong to the same grant. The estimate is held back from the token
+   * window until the request ends, so that a burst cannot all be let in on a window that only one of them fits. It may
+   * exceed what is left, even the whole limit: a request is refused only when the window is used up already, else one
+   * whose estimate is too high would never run.
+   */
+  request(nowMs: number, estimatedTokens: number): RateDecision {
     const { concurrentRequests } = this.limits;
     if (concurrentRequests !== undefined && this.open >= concurrentRequests) {
       return { granted: false, limit: 'concurrent', retryAfterSeconds: 1 };
@@ -107,44 +119,35 @@ export class KeyLimiter {
     if (this.requests !== undefined && this.requests.levelAt(nowMs) < 1 - ROUNDING) {
       return refusal('requests', this.requests.waitMs(1, nowMs));
     }
-    if (this.tokens !== undefined && this.tokens.levelAt(nowMs) <= 0) {
+    if (this.tokens !== undefined && this.tokens.levelAt(nowMs) < 1 - ROUNDING) {
       return refusal('tokens', this.tokens.waitMs(1, nowMs));
     }
     this.requests?.take(1, nowMs);
+    this.tokens?.take(estimatedTokens, nowMs);
     this.open += 1;
-    return new RateGrant(this);
-  }
-
-  /** Changed limits apply from now on: full windows at first, open requests stay counted. */
-  setLimits(limits: RateLimits, nowMs: number): void {
-    if (limits.requestsPerMinute !== this.limits.requestsPerMinute) {
-      this.requests = bucket(limits.requestsPerMinute, nowMs);
-    }
-    if (limits.tokensPerMinute !== this.limits.tokensPerMinute) {
-      this.tokens = bucket(limits.tokensPerMinute, nowMs);
-    }
-    this.limits = limits;
+    this.reserved += estimatedTokens;
+    return new RateGrant(this, estimatedTokens);
   }
 
   snapshot(nowMs: number): RateSnapshot {
     return { requests: this.requests?.snapshot(nowMs), tokens: this.tokens?.snapshot(nowMs) };
   }
 
-  /** True when nothing is open and every window is full: forgetting the limiter then changes nothing. */
-  isIdle(nowMs: number): boolean {
-    const { requests, tokens } = this.snapshot(nowMs);
-    return this.open === 0 && (requests?.resetMs ?? 0) === 0 && (tokens?.resetMs ?? 0) === 0;
-  }
-
   /** @internal */
-  charge(tokens: number, nowMs: number): void {
-    this.tokens?.take(tokens, nowMs);
-  }
-
-  /** @internal */
-  close(): void {
+  settle(estimatedTokens: number, use: RequestUse, nowMs: number): void {
     this.open -= 1;
+    this.reserved -= estimatedTokens;
+    this.tokens?.take(use.tokens - estimatedTokens, nowMs);
+    if (!use.counts) this.requests?.take(-1, nowMs);
   }
+}
+
+/** What a request that ended has used of its key's limits. */
+export interface RequestUse {
+  /** Prompt and output tokens, also those of a stream that was cut. */
+  readonly tokens: number;
+  /** False for one that nobody served: it goes back into the window of requests. */
+  readonly counts: boolean;
 }
 
 /** One granted request of a key. */
@@ -152,18 +155,16 @@ export class RateGrant {
   readonly granted = true;
   private open = true;
 
-  constructor(private readonly limiter: KeyLimiter) {}
+  constructor(
+    private readonly limiter: KeyLimiter,
+    private readonly estimatedTokens: number,
+  ) {}
 
-  /** Charges tokens really used, also those of a stream that was cut; may be called as they become known. */
-  charge(tokens: number, nowMs: number): void {
-    if (this.open && tokens > 0) this.limiter.charge(tokens, nowMs);
-  }
-
-  /** The request is over; counts once. */
-  release(): void {
+  /** The request is over: what it really used takes the place of its estimate. Counts once. */
+  end(use: RequestUse, nowMs: number): void {
     if (!this.open) return;
     this.open = false;
-    this.limiter.close();
+    this.limiter.settle(this.estimatedTokens, use, nowMs);
   }
 }
 
