@@ -23,6 +23,10 @@ export class LateStore implements StateStore {
   /** @param open opens the store on disk; throws StoreError */
   constructor(private readonly open: () => StateStore) {}
 
+  get stateDir(): string | undefined {
+    return this.inner.stateDir;
+  }
+
   get<T>(collection: Collection, key: string): T | undefined {
     return this.inner.get<T>(collection, key);
   }

@@ -43,7 +43,7 @@ export class StoreError extends Error {
 
 export interface StateStore {
   /** Directory the state lies in; undefined for one that lies in memory only. */
-  readonly stateDir?: string;
+  readonly stateDir?: string | undefined;
   /** The value, or undefined. */
   get<T>(collection: Collection, key: string): T | undefined;
   /** All records of a collection in key order. */
