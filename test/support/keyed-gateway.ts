@@ -1,4 +1,4 @@
-import { ApiKey } from '../../src/access/api-key.js';
+import type { ApiKey } from '../../src/access/api-key.js';
 import { KeyAuthoriser } from '../../src/access/key-authoriser.js';
 import { KeyRing } from '../../src/access/key-ring.js';
 import type { ApiKeyRecord } from '../../src/access/records.js';
