@@ -53,6 +53,12 @@ export class ClusterReading {
     return this.snapshot.inflight.get(replicaKey(record.id, record.generation)) ?? 0;
   }
 
+  /** What holds of a model without anything being done about it, as the last pass noted it. */
+  conditions(model: string) {
+    const of = this.pass?.plan.conditions.filter(({ subject }) => subject === `model/${model}`) ?? [];
+    return of.map(({ reason }) => reason);
+  }
+
   /** What is not being done about the subject (`model/m`, `replica/r`), as the last pass said it. */
   notDone(subject: string) {
     return this.pass?.plan.notDone.filter((one) => one.subject === subject).map((one) => one.reason) ?? [];

@@ -41,6 +41,7 @@ export function modelSummary(
     outlook,
     routingProfile: model.routing ?? extras.defaultProfile,
     staticEndpoints: extras.staticEndpoints,
+    conditions: reading.conditions(model.name),
     ...known('source', model.source),
     ...known('declared', extras.declared === model.replicas ? undefined : extras.declared),
     ...known('expectedReadyMs', outlook === 'coming' ? prospect?.expectedReadyMs : undefined),

@@ -33,6 +33,7 @@ export class PlacementsController {
       basis: decided === undefined ? 'now' : 'decided',
       desired: model.replicas,
       have,
+      conditions: reading.conditions(model.name),
       explanation: decided ?? this.now(reading, model.name, record?.id),
       ...(record === undefined ? {} : { replicaId: record.id }),
     };

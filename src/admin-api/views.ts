@@ -189,6 +189,8 @@ export interface ModelSummaryView {
   readonly routingProfile: string;
   /** Why it has fewer Ready replicas than desired. */
   readonly reason?: Reason;
+  /** What holds without anything being done about it by itself, e.g. replicas that stand closer together than wanted. */
+  readonly conditions: readonly Reason[];
   /** Static endpoints that serve it too. */
   readonly staticEndpoints: readonly string[];
 }
@@ -305,6 +307,8 @@ export interface PlacementView {
   readonly desired: number;
   /** Replicas that have a place; those that wait for one are not counted. */
   readonly have: number;
+  /** What holds of the model's replicas as they stand, e.g. that they stand closer together than wanted. */
+  readonly conditions: readonly Reason[];
   readonly explanation: PlacementExplanation;
 }
 

@@ -88,7 +88,7 @@ export class EndpointConfig {
 
 export class PlacementConfig {
   @Choice(['pack', 'spread'], {
-    doc: '`pack` leaves the largest hole free for big models; `spread` puts replicas on different nodes first.',
+    doc: '`pack` leaves the largest hole free for big models; `spread` puts replicas on different nodes and the emptiest GPUs first; what serves is never moved only for that.',
   })
   strategy: 'pack' | 'spread' = 'pack';
 

@@ -569,6 +569,8 @@ export interface Plan {
   readonly explanations: readonly PlacementExplanation[];
   /** What happened in this pass and is told once: a bound was hit, a brake came on, a shard was adopted. */
   readonly events: readonly PlanEvent[];
+  /** What holds without anything to be done by itself, e.g. copies that stand closer together than wanted. */
+  readonly conditions: readonly { readonly subject: string; readonly reason: Reason }[];
   readonly memory: ControlMemory;
 }
 
@@ -596,6 +598,8 @@ export interface ControlMemory {
   readonly commands: ReadonlyMap<string, CommandMemory>;
   /** Since when a shard of ours without a record is seen, by `shardKey`. */
   readonly orphans: ReadonlyMap<string, number>;
+  /** Conditions of the last pass by subject and code: one is told when it begins and when it ends. */
+  readonly conditions: ReadonlyMap<string, Plan['conditions'][number]>;
 }
 
 export interface NodeMemory {
@@ -637,6 +641,7 @@ export const NO_MEMORY: ControlMemory = {
   replicas: new Map(),
   commands: new Map(),
   orphans: new Map(),
+  conditions: new Map(),
 };
 
 /** Everything reconcile may look at. */

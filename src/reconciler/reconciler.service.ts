@@ -318,6 +318,7 @@ function emptyPlan(snapshot: Snapshot): Plan {
     notDone: [],
     published: [],
     explanations: [],
+    conditions: [],
     events: [],
     memory: snapshot.memory,
   };

@@ -15,6 +15,7 @@ export class PlaceChecks {
       if (!placed || record.startedWallMs !== undefined) continue;
       for (const shard of record.shards) this.#place(snapshot, plan, record, shard);
       this.#otherNodeFirst(snapshot, record);
+      this.#notStacked(record);
     }
   }
 
@@ -76,6 +77,23 @@ export class PlaceChecks {
         if (held.nodeId === shard.nodeId && held.gpuUuids.includes(uuid)) booked += held.gpuMemoryBytes ?? 0;
     }
     if (booked > (gpu.memoryTotalBytes ?? 0)) this.world.fail('placed_too_tight', subject);
+  }
+
+  /** A copy goes on a device that carries a copy already only when no other place is as good otherwise. */
+  #notStacked(record: ReplicaRecord): void {
+    const [shard] = record.shards;
+    if (shard === undefined || record.shards.length > 1) return;
+    const nodes = record.placement?.profiles.find((one) => one.profile === record.profile)?.nodes ?? [];
+    const chosen = nodes.find(({ nodeId }) => nodeId === shard.nodeId)?.scores;
+    if (chosen === undefined || (chosen['apart'] ?? 1) === 1) return;
+    const better = nodes.find(
+      ({ scores }) =>
+        scores?.['apart'] === 1 &&
+        scores['fresh'] === chosen['fresh'] &&
+        scores['spread'] === chosen['spread'],
+    );
+    if (better !== undefined)
+      this.world.fail('stacked', `${record.id} beside a copy on ${shard.nodeId}, ${better.nodeId} fits`);
   }
 
   /** After a failure another node that fits comes before the same one again. */

@@ -302,4 +302,10 @@ export const MUTANTS: readonly Mutant[] = [
     find: 'if (left.length === record.shards.length) return;',
     replace: 'if (left.length <= record.shards.length) return;',
   },
+  {
+    name: 'copies of a model are piled on one device',
+    file: `${P}scores.ts`,
+    find: '  apart: 50,',
+    replace: '  apart: 0,',
+  },
 ];

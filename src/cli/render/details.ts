@@ -211,6 +211,7 @@ export function renderModel(model: ModelDetailView, surface: Surface): string[] 
       ),
       surface,
     ),
+    ...section('Holds', model.conditions.map(reasonLine), surface),
     ...section('Not done, and why', model.notDone.map(notDoneLine), surface),
   ];
 }

@@ -10,6 +10,7 @@ export function renderPlacement(view: PlacementView, surface: Surface): string[]
   const chosenNodes = new Set(chosen?.shards.map(({ nodeId }) => nodeId));
   return [
     headline(view, surface),
+    ...view.conditions.flatMap((reason) => told('note', reason, 'busy', surface)),
     ...verdict(view, surface),
     ...explanation.profiles.flatMap((profile) =>
       renderProfile(profile, chosen?.profile === profile.profile ? chosenNodes : new Set(), surface),

@@ -100,7 +100,14 @@ export const MODEL_COLUMNS: readonly Column<ModelSummaryView>[] = [
   { title: 'ROUTING', cell: (model) => model.routingProfile },
   { title: 'ALIASES', cell: ({ aliases }) => aliases.join(','), shrinks: true },
   { title: 'SOURCE', cell: (model) => model.source, wide: true },
-  { title: 'NOTE', cell: ({ reason }) => reason?.message, shrinks: true },
+  {
+    title: 'NOTE',
+    cell: ({ reason, conditions }) =>
+      [reason, ...conditions]
+        .flatMap((one) => one?.message ?? [])
+        .join('; '),
+    shrinks: true,
+  },
 ];
 
 export const REPLICA_COLUMNS: readonly Column<ReplicaSummaryView>[] = [

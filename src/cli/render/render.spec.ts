@@ -188,6 +188,7 @@ const PLACEMENT: PlacementView = {
   basis: 'now',
   desired: 2,
   have: 1,
+  conditions: [],
   explanation: {
     model: 'qwen',
     counterfactual: { code: 'free_memory', message: 'fits if 6.2 GiB are freed on n1/GPU-2222' },
@@ -249,6 +250,7 @@ const CHOSEN: PlacementView = {
   basis: 'decided',
   replicaId: 'qwen-abc',
   have: 2,
+  conditions: [],
   explanation: {
     model: 'qwen',
     chosen: {
@@ -352,6 +354,7 @@ describe('what an operator sees', () => {
       outlook: 'ready',
       routingProfile: 'interactive',
       staticEndpoints: [],
+  conditions: [],
       reason: { code: 'no_place', message: 'no node has a free H100' },
     } as const;
     await golden(renderTable(MODEL_COLUMNS, [model], SURFACE), 'models');
@@ -401,6 +404,7 @@ describe('what an operator sees', () => {
       expectedReadyMs: 95_000,
       routingProfile: 'interactive',
       staticEndpoints: [],
+  conditions: [],
       fallback: ['small'],
       priority: 100,
       profiles: [

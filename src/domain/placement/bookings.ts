@@ -8,6 +8,7 @@ import type { GpuReport, ShardAssignment } from '../cluster.js';
 /** One holder of a device. */
 export interface GpuHolder {
   readonly shardId: string;
+  readonly model: string;
   /** Booked bytes; undefined = the whole device. */
   readonly memoryBytes?: number;
 }
@@ -38,7 +39,7 @@ export class Bookings {
     shard: Pick<ShardAssignment, 'shardId' | 'nodeId' | 'gpuUuids' | 'gpuMemoryBytes' | 'ports'>,
   ): void {
     const node = this.#node(shard.nodeId);
-    for (const uuid of shard.gpuUuids) this.#bookGpu(node, uuid, shard);
+    for (const uuid of shard.gpuUuids) this.#bookGpu(node, uuid, model, shard);
     if (shard.gpuUuids.length === 0) node.cpuShards += 1;
     if (shard.ports.http > 0) node.ports.add(shard.ports.http);
     if (shard.ports.rendezvous !== undefined) node.ports.add(shard.ports.rendezvous);
@@ -48,14 +49,14 @@ export class Bookings {
   #bookGpu(
     node: NodeBookings,
     uuid: string,
+    model: string,
     shard: Pick<ShardAssignment, 'shardId' | 'gpuMemoryBytes'>,
   ): void {
     const holders = node.gpus.get(uuid) ?? [];
     if (holders.some((holder) => holder.shardId === shard.shardId)) return;
     const memory = shard.gpuMemoryBytes;
-    holders.push(
-      memory === undefined ? { shardId: shard.shardId } : { shardId: shard.shardId, memoryBytes: memory },
-    );
+    const holder = { shardId: shard.shardId, model };
+    holders.push(memory === undefined ? holder : { ...holder, memoryBytes: memory });
     node.gpus.set(uuid, holders);
   }
 

@@ -302,7 +302,10 @@ const memoryShortFilter: Filter<GpuCandidate> = {
   blocks: ({ neededBytes, freeBytes }) =>
     neededBytes !== undefined && freeBytes !== undefined && freeBytes < neededBytes,
   reason: ({ gpu, neededBytes = 0, freeBytes = 0, holders }) => {
-    const foreign = gpu.foreign.length === 0 ? '' : `, ${gpu.foreign.length} foreign processes`;
+    const foreign =
+      gpu.foreign.length === 0
+        ? ''
+        : `, ${gpu.foreign.length} foreign process${gpu.foreign.length === 1 ? '' : 'es'}`;
     const held = holders.length === 0 ? '' : `, held by ${names(holders)}`;
     const total = bytes(gpu.memoryTotalBytes ?? 0);
     return placementReason(

@@ -106,8 +106,10 @@ interface RankedPlace {
   readonly total: number;
 }
 
-function fittingPlaces(candidates: readonly NodeCandidate[]): readonly RankedPlace[] {
-  const domains = countDomains(candidates);
+function fittingPlaces(
+  candidates: readonly NodeCandidate[],
+  domains = countDomains(candidates),
+): readonly RankedPlace[] {
   const ranked: RankedPlace[] = [];
   for (const candidate of candidates) {
     if (!passes(NODE_FILTERS, candidate)) continue;
@@ -128,7 +130,7 @@ function placesOn(candidate: NodeCandidate): readonly Place[] {
   const places: Place[] = [];
   for (const [, usable] of usableByType(candidate)) {
     if (usable.length < profile.gpus) continue;
-    const gpus = chooseGpus(usable, profile.gpus, bookings);
+    const gpus = chooseGpus(usable, profile.gpus, bookings, candidate.model);
     places.push({ candidate, gpus, leftOver: leftOver(usable, gpus) });
   }
   return node.gpus.length === 0 ? [] : places;
@@ -245,15 +247,22 @@ function isDemoted(world: PlacementWorld, query: PlacementQuery, placement: Plac
 
 // ---------------------------------------------------------------- explanation
 
-function explainProfile(world: PlacementWorld, query: PlacementQuery, profile: Profile): ProfileExplanation {
-  const candidates = candidatesFor(world, query, profile);
-  const domains = countDomains(candidates);
+/** `shown` limits which nodes are told of; what is said of each is always judged against all. */
+function explainProfile(
+  world: PlacementWorld,
+  query: PlacementQuery,
+  profile: Profile,
+  shown?: ReadonlySet<string>,
+): ProfileExplanation {
+  const all = candidatesFor(world, query, profile);
+  const domains = countDomains(all);
+  const candidates = shown === undefined ? all : all.filter(({ node }) => shown.has(node.id));
   const nodes = [
     ...candidates.map((candidate) => explainNode(candidate, domains)),
     ...unknownPins(world, query.model),
   ];
   const fitting = nodes.filter((node) => node.fits).length;
-  const placement = assign(world, query, profile, rank(fittingPlaces(candidates)));
+  const placement = assign(world, query, profile, rank(fittingPlaces(candidates, domains)));
   const reasons: Reason[] = [];
   if (nodes.length === 0) reasons.push(placementReason('no_nodes', 'no node is known'));
   if (placement === undefined && profile.shards > 1 && nodes.length > 0)
@@ -332,10 +341,10 @@ export function explainDecision(
   if (placement.beat !== undefined) named.add(placement.beat.nodeId);
   const others = world.nodes.filter(({ id }) => !named.has(id));
   const room = Math.max(0, STORED_NODES_MAX - named.size);
-  const nodes = [...world.nodes.filter(({ id }) => named.has(id)), ...others.slice(0, room)];
+  for (const { id } of others.slice(0, room)) named.add(id);
   const { profile, shards, beat } = placement;
   const chosen = { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) };
-  const profiles = query.model.profiles.map((one) => explainProfile({ ...world, nodes }, query, one));
-  const omitted = world.nodes.length - nodes.length;
+  const profiles = query.model.profiles.map((one) => explainProfile(world, query, one, named));
+  const omitted = world.nodes.length - world.nodes.filter(({ id }) => named.has(id)).length;
   return { model: query.model.name, profiles, chosen, ...(omitted === 0 ? {} : { omittedNodes: omitted }) };
 }

@@ -1,21 +1,23 @@
 /** Which of the places that fit is best. Every score is 0..1, higher is better; the weights say what outweighs what. */
-import type { GpuReport, NodeView } from '../cluster.js';
+import type { GpuReport, ModelSpec, NodeView } from '../cluster.js';
 import { holdersOf, type NodeBookings } from './bookings.js';
 import type { GpuCandidate, NodeCandidate } from './filters.js';
 import { labelOf } from './world.js';
 
 /** Score parts of a place, by scorer. */
 export type Scores = Readonly<Record<ScoreName, number>>;
-export type ScoreName = 'fresh' | 'spread' | 'pack' | 'links' | 'weights' | 'balance';
+export type ScoreName = 'fresh' | 'spread' | 'apart' | 'pack' | 'links' | 'weights' | 'balance';
 
 /**
  * A node the replica has not failed on outweighs everything: the same place twice teaches nothing. Spreading, where it is wanted,
- * outweighs packing. Packing outweighs weights on disk only where it saves a large hole: the last free GPU (0.5) against two (0.33)
+ * outweighs packing. Two copies of one model on one device share its compute and die with it, so they serve no more than one:
+ * that is worth less than any hole, and taken only when nothing else fits. Packing outweighs weights on disk only where it saves a large hole: the last free GPU (0.5) against two (0.33)
  * is 1.7, against a load time saved 1.
  */
 const WEIGHTS: Readonly<Record<ScoreName, number>> = {
   fresh: 1_000,
   spread: 100,
+  apart: 50,
   pack: 10,
   links: 3,
   weights: 1,
@@ -33,14 +35,15 @@ export interface Place {
 /** Replicas of the model per failure domain, counted once for all candidates. */
 export type DomainCounts = ReadonlyMap<string, number>;
 
-/** Counts live shards of the query's model per value of its `spreadBy` label. */
+/** Counts live shards of the query's model per value of its `spreadBy` label; a copy that is about to go is not counted. */
 export function countDomains(candidates: readonly NodeCandidate[]): DomainCounts {
   const counts = new Map<string, number>();
-  for (const { node, bookings, model } of candidates) {
+  for (const { node, bookings, model, query } of candidates) {
     const count = bookings.models.get(model.name);
     if (count === undefined) continue;
     const domain = domainOf(node, model.placement.spreadBy);
-    counts.set(domain, (counts.get(domain) ?? 0) + count);
+    const staying = count - (query.leaving?.includes(node.id) === true ? 1 : 0);
+    counts.set(domain, (counts.get(domain) ?? 0) + staying);
   }
   return counts;
 }
@@ -55,13 +58,15 @@ export function scorePlace(place: Place, domains: DomainCounts): Scores {
   const { candidate, gpus } = place;
   const { model, node, bookings } = candidate;
   const { strategy, spreadBy } = model.placement;
-  const onNode = bookings.models.get(model.name) ?? 0;
+  const { leaving = [] } = candidate.query;
+  const onNode = (bookings.models.get(model.name) ?? 0) - (leaving.includes(node.id) ? 1 : 0);
   const inDomain = domains.get(domainOf(node, spreadBy)) ?? 0;
   const spreads = strategy === 'spread' || spreadBy !== undefined;
   return {
     fresh: freshness(candidate),
     // Half for the domain, half for the node within it; under `pack` only the domain matters.
     spread: !spreads ? 0 : (1 / (1 + inDomain) + (strategy === 'spread' ? 1 / (1 + onNode) : 0)) / 2,
+    apart: 1 - stackedShare(gpus, model.name),
     pack: strategy === 'pack' ? 1 / (1 + place.leftOver) : 0,
     links: linkShare(gpus.map(({ gpu }) => gpu)),
     weights: model.source !== undefined && node.weightsPresent.includes(weightsName(model.source)) ? 1 : 0,
@@ -94,6 +99,16 @@ function freshness({ world, query, node }: NodeCandidate): number {
   return (last ? 0.9 : 1) / (1 + failures);
 }
 
+/** Share of the chosen devices that already carry a copy of the model. */
+function stackedShare(gpus: readonly GpuCandidate[], model: string): number {
+  if (gpus.length === 0) return 0;
+  return gpus.filter((one) => carries(one, model)).length / gpus.length;
+}
+
+function carries({ holders }: GpuCandidate, model: string): boolean {
+  return holders.some((holder) => holder.model === model);
+}
+
 /** Share of the chosen devices' pairs that are linked; 0 for a single device. */
 function linkShare(gpus: readonly GpuReport[]): number {
   const pairs = (gpus.length * (gpus.length - 1)) / 2;
@@ -109,15 +124,17 @@ function countLinks(gpus: readonly GpuReport[]): number {
 }
 
 /**
- * Picks `count` of the usable devices of one type: linked sets first, then the fullest devices, so that the largest holes and the
- * still whole linked pairs stay. `usable` must hold at least `count`.
+ * Picks `count` of the usable devices of one type: linked sets first, then those without a copy of the model; of these under `pack`
+ * the fullest, so that the largest holes and the still whole linked pairs stay, under `spread` the emptiest. `usable` must hold
+ * at least `count`.
  */
 export function chooseGpus(
   usable: readonly GpuCandidate[],
   count: number,
   bookings: NodeBookings,
+  model: Pick<ModelSpec, 'name' | 'placement'>,
 ): readonly GpuCandidate[] {
-  const order = usable.toSorted((a, b) => compareGpus(a, b, bookings));
+  const order = usable.toSorted((a, b) => compareGpus(a, b, bookings, model));
   if (count === 1 || !usable.some(({ gpu }) => gpu.linkedTo.length > 0)) return order.slice(0, count);
   let best: readonly GpuCandidate[] = [];
   let bestLinks = -1;
@@ -148,9 +165,16 @@ function growLinkedSet(
   return chosen;
 }
 
-function compareGpus(a: GpuCandidate, b: GpuCandidate, bookings: NodeBookings): number {
+function compareGpus(
+  a: GpuCandidate,
+  b: GpuCandidate,
+  bookings: NodeBookings,
+  { name, placement }: Pick<ModelSpec, 'name' | 'placement'>,
+): number {
+  const stacked = Number(carries(a, name)) - Number(carries(b, name));
+  if (stacked !== 0) return stacked;
   const free = (a.freeBytes ?? 0) - (b.freeBytes ?? 0);
-  if (free !== 0) return free;
+  if (free !== 0) return placement.strategy === 'spread' ? -free : free;
   const links = freeLinks(a.gpu, bookings) - freeLinks(b.gpu, bookings);
   if (links !== 0) return links;
   return a.gpu.uuid < b.gpu.uuid ? -1 : 1;

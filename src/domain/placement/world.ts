@@ -22,6 +22,8 @@ export interface PlacementQuery {
   readonly replicaId: string;
   /** Generation the start will have. */
   readonly generation: number;
+  /** Nodes of the copy this one is to replace: it goes, so it does not count against a place when copies are spread. */
+  readonly leaving?: readonly string[];
 }
 
 /** Failures by where they matter. */

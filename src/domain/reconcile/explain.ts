@@ -3,7 +3,7 @@ import type { PlacementExplanation, Snapshot } from '../cluster.js';
 import { explain } from '../placement/place.js';
 import { judgeLiveness } from './liveness.js';
 import { Pass, type PassContext } from './pass.js';
-import { blockedReason } from './places.js';
+import { blockedReason, leavingNodes } from './places.js';
 import type { ControlPolicy } from './policy.js';
 
 /**
@@ -27,6 +27,7 @@ export function explainPlacement(
     // A replica nobody has asked for yet has no failures of its own.
     replicaId: record?.id ?? `${modelName} (next)`,
     generation: (record?.generation ?? 0) + 1,
+    leaving: record === undefined ? [] : leavingNodes(pass, record),
   };
   const explanation = explain(pass.world(), query);
   const blocked = blockedReason(pass);

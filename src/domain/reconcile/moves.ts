@@ -103,7 +103,8 @@ function beginMove(
     return false;
   }
   const replacement = pendingRecord(pass, model, reason, record.id);
-  const query = { model, replicaId: replacement.id, generation: 1 };
+  const leaving = record.shards.map(({ nodeId }) => nodeId);
+  const query = { model, replicaId: replacement.id, generation: 1, leaving };
   const placement = place(pass.world(), query);
   if (placement === undefined) {
     withoutTarget(pass, model, record, reason);

@@ -68,6 +68,7 @@ export class Pass {
   published: readonly PublishedReplica[] = [];
   readonly commands = new Map<string, CommandMemory>();
   readonly orphans = new Map<string, number>();
+  readonly #conditions = new Map<string, Plan['conditions'][number]>();
 
   readonly #records = new Map<string, ReplicaRecord>();
   readonly #before: ReadonlyMap<string, ReplicaRecord>;
@@ -258,6 +259,24 @@ export class Pass {
     this.events.push({ subject: `replica/${record.id}`, reason });
   }
 
+  /** Notes a condition; an event tells when it begins. */
+  note(subject: string, reason: Reason): void {
+    const key = `${subject} ${reason.code}`;
+    if (!this.snapshot.memory.conditions.has(key)) this.events.push({ subject, reason });
+    this.#conditions.set(key, { subject, reason });
+  }
+
+  /** Nothing is judged now: what held goes on holding. */
+  keepConditions(): void {
+    for (const [key, condition] of this.snapshot.memory.conditions) this.#conditions.set(key, condition);
+  }
+
+  /** Tells of conditions that have ended. */
+  endConditions(over: (subject: string) => Reason): void {
+    for (const [key, { subject }] of this.snapshot.memory.conditions)
+      if (!this.#conditions.has(key)) this.events.push({ subject, reason: over(subject) });
+  }
+
   /** Keeps a measured fact; later ones of the same pass build on it. */
   learn(action: LearnedAction): void {
     const { model, profile, gpuType } = action.fact;
@@ -318,6 +337,7 @@ export class Pass {
       replicas: new Map(this.records().map((record) => [record.id, this.memoryOf(record)])),
       commands: this.#rememberedCommands(),
       orphans: this.orphans,
+      conditions: this.#conditions,
     };
     return {
       number: this.snapshot.planNumber + 1,
@@ -334,6 +354,7 @@ export class Pass {
       notDone: this.notDone,
       published: this.published,
       explanations: this.explanations,
+      conditions: [...this.#conditions.values()],
       events: this.events,
       memory,
     };

@@ -114,7 +114,9 @@ function waitReason(pass: Pass, record: ReplicaRecord, left: number): Reason | u
 }
 
 function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean {
-  const query: PlacementQuery = { model, replicaId: record.id, generation: nextGeneration(pass, record) };
+  const leaving = leavingNodes(pass, record);
+  const generation = nextGeneration(pass, record);
+  const query: PlacementQuery = { model, replicaId: record.id, generation, leaving };
   const world = pass.world();
   const placement = place(world, query);
   if (placement === undefined) {
@@ -131,6 +133,12 @@ function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean 
     because('placed', `on ${first} by profile ${placement.profile.name}`),
   );
   return true;
+}
+
+/** Nodes of the copy that goes when this one is there. */
+export function leavingNodes(pass: Pass, record: ReplicaRecord): readonly string[] {
+  const replaced = record.replaces === undefined ? undefined : pass.record(record.replaces);
+  return replaced === undefined ? [] : replaced.shards.map(({ nodeId }) => nodeId);
 }
 
 /** Beyond every generation any agent still shows, also of a start that a restored store knows nothing of. */

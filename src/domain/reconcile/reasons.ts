@@ -55,6 +55,9 @@ export const RECONCILE_REASONS = {
   replacement_overdue: 'its replacement takes longer than the bound',
   gap_not_allowed:
     'the deadline is over but stopping it would leave the model without a copy, which was not allowed',
+  // what holds although nothing can or must be done about it
+  spread_not_met: 'its copies stand closer together than they were to',
+  spread_met: 'its copies stand apart again',
   // events of nodes
   node_connected: 'it reports',
   node_unreachable: 'it is silent',

@@ -13,6 +13,7 @@ import type { ControlPolicy } from './policy.js';
 import { progressReplicas, stopReplicas } from './progress.js';
 import { publishReplicas } from './publish.js';
 import { fillModels, scaleModels } from './scale.js';
+import { noteSpread } from './spread.js';
 import { forgetObsolete } from './tidy.js';
 
 /** Decides. The plan's `memory` belongs into the next snapshot once the plan was carried out. */
@@ -27,6 +28,7 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   fillModels(pass);
   stopReplicas(pass);
   placeReplicas(pass);
+  noteSpread(pass);
   forgetObsolete(pass);
   publishReplicas(pass);
   startShards(pass);
