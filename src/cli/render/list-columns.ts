@@ -102,10 +102,7 @@ export const MODEL_COLUMNS: readonly Column<ModelSummaryView>[] = [
   { title: 'SOURCE', cell: (model) => model.source, wide: true },
   {
     title: 'NOTE',
-    cell: ({ reason, conditions }) =>
-      [reason, ...conditions]
-        .flatMap((one) => one?.message ?? [])
-        .join('; '),
+    cell: ({ reason, conditions }) => [reason, ...conditions].flatMap((one) => one?.message ?? []).join('; '),
     shrinks: true,
   },
 ];

@@ -354,7 +354,7 @@ describe('what an operator sees', () => {
       outlook: 'ready',
       routingProfile: 'interactive',
       staticEndpoints: [],
-  conditions: [],
+      conditions: [],
       reason: { code: 'no_place', message: 'no node has a free H100' },
     } as const;
     await golden(renderTable(MODEL_COLUMNS, [model], SURFACE), 'models');
@@ -404,7 +404,7 @@ describe('what an operator sees', () => {
       expectedReadyMs: 95_000,
       routingProfile: 'interactive',
       staticEndpoints: [],
-  conditions: [],
+      conditions: [],
       fallback: ['small'],
       priority: 100,
       profiles: [
