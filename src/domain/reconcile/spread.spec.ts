@@ -9,7 +9,7 @@ function cluster(change: Partial<Pick<IdealCluster, 'models' | 'nodes'>>): Ideal
 const nodesOf = (c: IdealCluster) =>
   c
     .recordsOf('m')
-    .map(({ shards }) => shards[0]?.nodeId)
+    .map(({ shards }) => shards[0]?.nodeId ?? '')
     .toSorted();
 const conditions = (c: IdealCluster) => c.plans.at(-1)?.conditions.map(({ reason }) => reason.message);
 const told = (c: IdealCluster) =>

@@ -3,7 +3,7 @@
  * it again: after the loss of a node its copies stand together, and when the node is back they stay. That is said, with what would
  * undo it, for as long as it holds.
  */
-import type { ModelSpec, Reason, ReplicaRecord } from '../cluster.js';
+import type { ModelSpec, ReplicaRecord } from '../cluster.js';
 import { place } from '../placement/place.js';
 import { counted } from '../placement/reasons.js';
 import { domainOf } from '../placement/scores.js';
