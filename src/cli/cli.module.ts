@@ -1,6 +1,7 @@
 import { Module } from '@nestjs/common';
 import { InjectCommander } from 'nest-commander';
 import { AgentCommand } from './agent.command.js';
+import { BenchCommand } from './bench.command.js';
 import { ConfigCommand } from './config.command.js';
 import { CtlCommand } from './ctl/ctl.command.js';
 import { ServerCommand } from './server.command.js';
@@ -20,6 +21,7 @@ export class RootSetup {
     ServerCommand,
     AgentCommand,
     UpCommand,
+    BenchCommand,
     ...ConfigCommand.registerWithSubCommands(),
     ...CtlCommand.registerWithSubCommands(),
   ],

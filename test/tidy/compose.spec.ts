@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { OTHER_COMMANDS } from '../../src/cli/ctl/completion-script.js';
 import { loadAgentConfig, loadServerConfig } from '../../src/config/load.js';
 import { ROOT, read } from './repository.js';
 
@@ -60,6 +61,17 @@ describe('docker-compose.yml', () => {
     const own = services.filter(([, { image }]) => image === 'llmgw');
     expect(own.length).toBe(4);
     for (const [name, { init }] of own) expect([name, init]).toEqual([name, true]);
+  });
+
+  it('gives our program only commands and flags that it has', () => {
+    const wrong = services.flatMap(([name, { command = [] }]) => {
+      const known = OTHER_COMMANDS.find(({ path }) => path === command[0]);
+      if (name === 'prometheus' || name === 'grafana') return [];
+      if (known === undefined) return [`${name}: ${command[0]}`];
+      const flags = command.filter((word) => word.startsWith('-')).map((word) => word.split('=')[0]!);
+      return flags.filter((flag) => !known.options.includes(flag)).map((flag) => `${name}: ${flag}`);
+    });
+    expect(wrong).toEqual([]);
   });
 
   it('mounts what is there and waits for services that exist', () => {

@@ -41,6 +41,23 @@ export const OTHER_COMMANDS: readonly CommandWords[] = [
       '--verbose',
     ],
   },
+  {
+    path: 'bench',
+    words: [],
+    options: [
+      ...[
+        '--url',
+        '--model',
+        '--concurrency',
+        '--requests',
+        '--duration',
+        '--rate',
+        '--shape',
+        '--max-tokens',
+      ],
+      ...['--seed', '--faults', '--max-errors', '--timeout', '--api-key-file', '--output'],
+    ],
+  },
   { path: 'config', words: ['check', 'show', 'schema'], options: [] },
   { path: 'config check', words: [], options: ['--config', '--agent'] },
   { path: 'config show', words: [], options: ['--config', '--agent', '--output'] },
