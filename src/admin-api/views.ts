@@ -280,7 +280,8 @@ export interface EndpointView {
   readonly pool: string;
   readonly weight: number;
   readonly engine: string;
-  readonly state: 'up' | 'ejected' | 'trial' | 'coolingDown';
+  /** `unknown`: no sign of life yet, nor of its absence; `down`: nobody seems to be there. */
+  readonly state: 'up' | 'unknown' | 'down' | 'ejected' | 'trial' | 'coolingDown';
   readonly reason?: string;
   readonly inflight: number;
   readonly maxConcurrency?: number;

@@ -19,6 +19,8 @@ export interface RunningAttempt {
 export interface EndpointContext {
   readonly clock: Clock;
   readonly random: Random;
+  /** Somebody asks endpoints whether they live, so what is not known will be. */
+  readonly probed: boolean;
   /** Endpoints in good standing beside this one: the smallest number over its models. */
   othersServing(endpoint: EndpointState): number;
   /** Evidence changed so much that others should look. */
@@ -63,6 +65,8 @@ export class EndpointState implements Candidate {
   private timeoutsInARow = 0;
   private failuresInARow = 0;
   private probesFailedInARow = 0;
+  /** It answered once, or whoever published it saw it answer: what the configuration merely names may not be there. */
+  private proved: boolean;
 
   constructor(
     private route: RouteEndpoint,
@@ -72,6 +76,7 @@ export class EndpointState implements Candidate {
     this.generation = route.generation;
     this.key = replicaKey(route.id, route.generation);
     this.modelSet = new Set(route.models);
+    this.proved = route.generation > 0 || !context.probed;
     this.upstream = new UpstreamPool({
       host: route.host,
       port: route.port,
@@ -137,6 +142,7 @@ export class EndpointState implements Candidate {
 
   /** The engine answered: it works, whatever it said. */
   worked(nowMs: number): void {
+    this.proved = true;
     this.lastByteMs = nowMs;
     this.timeoutsInARow = 0;
     this.failuresInARow = 0;
@@ -177,12 +183,23 @@ export class EndpointState implements Candidate {
     );
   }
 
+  /** Nobody knows yet whether anybody is there. */
+  get isUnknown(): boolean {
+    return !this.proved && this.probesFailedInARow + this.failuresInARow === 0;
+  }
+
   /**
    * Probably nobody is there: every probe of late failed and nothing else speaks for it. Requests still go there when
    * nothing better is left; it only is not advertised.
    */
   get seemsDown(): boolean {
+    if (!this.proved) return !this.isUnknown;
     return this.probesFailedInARow >= PROBES_TO_SEEM_DOWN;
+  }
+
+  /** As far as is known somebody is there. */
+  get seemsUp(): boolean {
+    return !this.isUnknown && !this.seemsDown;
   }
 
   scraped(load: ScrapedLoad, nowMs: number): void {
@@ -192,18 +209,23 @@ export class EndpointState implements Candidate {
   }
 
   probed(healthy: boolean, nowMs: number): void {
-    this.probesFailedInARow = healthy ? 0 : this.probesFailedInARow + 1;
+    this.proved ||= healthy;
+    if (healthy) this.probesFailedInARow = 0;
+    // A busy engine is judged by its work.
+    else if (this.inflight === 0) this.probesFailedInARow += 1;
     this.note(this.health.probed(healthy, this.inflight, this.evidence(nowMs, false)));
   }
 
   status(nowMs: number): EndpointStatus {
     const { engineRunning, engineWaiting } = this;
-    const reason = this.draining ? 'draining' : this.health.ejectedBecause;
+    const state = this.stateAt(nowMs);
+    const standing = state === 'down' ? 'no_answer' : this.health.ejectedBecause;
+    const reason = this.draining ? 'draining' : standing;
     return {
       endpoint: this.route,
       inflight: this.inflight,
       outstandingTokens: Math.round(this.load.outstandingTokens),
-      state: this.stateAt(nowMs),
+      state,
       ...(reason === undefined ? {} : { reason }),
       evidence: this.evidenceView(),
       requestsTotal: this.requestsTotal,
@@ -224,7 +246,8 @@ export class EndpointState implements Candidate {
   private stateAt(nowMs: number): EndpointStatus['state'] {
     switch (this.health.verdict(nowMs)) {
       case 'serving':
-        return 'up';
+        if (this.seemsDown) return 'down';
+        return this.isUnknown ? 'unknown' : 'up';
       case 'cooling_down':
         return 'coolingDown';
       case 'ejected':

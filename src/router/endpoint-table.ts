@@ -12,6 +12,8 @@ export interface TableOptions {
   readonly clock: Clock;
   readonly random: Random;
   readonly profiles: RoutingProfiles;
+  /** See {@link EndpointContext.probed}. */
+  readonly probed: boolean;
   readonly evidenceTurned: (endpoint: EndpointState, turn: EvidenceTurn) => void;
 }
 
@@ -22,6 +24,7 @@ export interface TableOptions {
 export class EndpointTable implements EndpointContext {
   readonly clock: Clock;
   readonly random: Random;
+  readonly probed: boolean;
   /** What the endpoints' prefix caches probably hold: one for all models, since its bytes are bounded as a whole. */
   readonly prefixes = new PrefixIndex();
   private version = -1;
@@ -34,6 +37,7 @@ export class EndpointTable implements EndpointContext {
   constructor(private readonly options: TableOptions) {
     this.clock = options.clock;
     this.random = options.random;
+    this.probed = options.probed;
   }
 
   /** False when `table` is older than the one in force. */
@@ -112,7 +116,8 @@ export class EndpointTable implements EndpointContext {
       if (model === undefined) continue;
       let others = 0;
       for (const other of model.endpoints) {
-        if (other !== endpoint && other.health.verdict(now) === 'serving') others += 1;
+        const serves = other.health.verdict(now) === 'serving' && other.seemsUp;
+        if (other !== endpoint && serves) others += 1;
       }
       fewest = Math.min(fewest, others);
     }

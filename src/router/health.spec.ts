@@ -1,6 +1,8 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { FakeEngine } from '../../test/support/fake-engine/fake-engine.js';
 import { delta, DONE, fastClock, RouterHarness } from '../../test/support/router-harness.js';
 import { waitFor } from '../../test/support/wait-for.js';
+import type { RouteEndpoint, RouteModel } from './ports.js';
 import { loadOf } from './scraper.js';
 
 let harness: RouterHarness;
@@ -54,8 +56,12 @@ describe('health', () => {
   });
 
   it('of one that hangs delays nobody else’s', async () => {
-    harness = await RouterHarness.start({ engines: 3, probes: 30 });
-    harness.engine(1).onRequest((_request, wire) => wire.waitClosed().then(() => undefined));
+    harness = await RouterHarness.start({
+      engines: 3,
+      probes: 30,
+      prepare: (engines) =>
+        engines[1]?.onRequest((_request, wire) => wire.waitClosed().then(() => undefined)),
+    });
     await waitFor(() => harness.engine(0).requests.length >= 5 && harness.engine(2).requests.length >= 5);
     expect(harness.engine(1).requests.length).toBe(1);
     expect(harness.engine(0).requests[0]).toMatchObject({ method: 'GET', target: '/health' });
@@ -98,6 +104,66 @@ describe('health', () => {
     expect(await list()).toEqual(['m1']);
     await listenAgain();
     await waitFor(async () => (await list()).length === 2);
+  });
+
+  // A machine that was off counted as up until three probes had failed, and its models were offered meanwhile.
+  it('of what is only said to be there is unknown until it shows, from the first moment', async () => {
+    const closed = await FakeEngine.listen();
+    const { url } = closed;
+    await closed.close();
+    harness = await RouterHarness.start({
+      engines: 3,
+      endpoints: [{ models: ['m1'] }, { models: ['m2'], url }, { models: ['m3'] }],
+      probes: 30,
+      prepare: (engines) => {
+        engines[2]?.onRequest((_request, wire) => wire.until(() => awake).then(() => wire.respond(200, OK)));
+      },
+    });
+    let awake = false;
+    const get = async (path: string) => {
+      const client = await harness.connect();
+      await client.get(path);
+      const response = await client.response();
+      return { status: response.status, text: response.body.toString() };
+    };
+    expect([state(0)?.state, state(1)?.state, state(2)?.state]).toEqual(['up', 'down', 'unknown']);
+    const ups = await Promise.all(
+      [1, 2, 3].map((n) => harness.metric(`llmgw_endpoint_up{endpoint="e${n}"}`)),
+    );
+    expect(ups).toEqual([1, 0, 0]);
+    const { text } = await get('/v1/models');
+    expect([...text.matchAll(/"id":"(\w+)"/g)].map((match) => match[1])).toEqual(['m1']);
+    expect((await get('/v1/models/m3')).status).toBe(503);
+    // It may still be asked: nobody knows that it is not there.
+    const client = await harness.post('/v1/embeddings', { model: 'm3' });
+    await harness.engine(2).waitFor((engine) => engine.requests.some(({ method }) => method === 'POST'));
+    awake = true;
+    expect((await client.response()).status).toBe(200);
+    expect(state(2)?.state).toBe('up');
+    expect((await get('/v1/models/m3')).status).toBe(200);
+  });
+
+  it('that nobody has makes the whole unavailable, and the control plane’s word is proof', async () => {
+    const closed = await FakeEngine.listen();
+    const { url } = closed;
+    await closed.close();
+    harness = await RouterHarness.start({ endpoints: [{ url }], probes: 60_000 });
+    const health = async () => {
+      const client = await harness.connect();
+      await client.get('/health');
+      return (await client.response()).status;
+    };
+    expect(await health()).toBe(503);
+    const m2: RouteModel = {
+      ...{ name: 'm2', aliases: [], routingProfile: 'interactive', fallback: [], desired: 1 },
+      outlook: 'ready',
+    };
+    const replica: RouteEndpoint = {
+      ...{ id: 'r1', generation: 1, host: '127.0.0.1', port: harness.engine().port, basePath: '' },
+      ...{ models: ['m2'], pool: 'p', weight: 1, protocol: 'http', engine: 'vllm' },
+    };
+    harness.router.applyTable({ version: 1, models: [m2], endpoints: [replica] });
+    expect(await health()).toBe(200);
   });
 
   it('takes the load from the engine’s own metrics', async () => {

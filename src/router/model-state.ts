@@ -61,7 +61,7 @@ export class ModelState {
 
   /** As far as is known, it can be served now. */
   get servable(): boolean {
-    for (const endpoint of this.endpoints) if (!endpoint.seemsDown && endpoint.weight > 0) return true;
+    for (const endpoint of this.endpoints) if (endpoint.seemsUp && endpoint.weight > 0) return true;
     return false;
   }
 

@@ -8,6 +8,8 @@ import { isScraped, scrape } from './scraper.js';
 
 /** How often it is looked whose turn it is. */
 const TICK_MS = 250;
+/** Longest wait for the first answers; who has not answered by then is unknown for a little longer. */
+const FIRST_LOOK_MS = 1_000;
 const SCRAPE_EVERY_MS = 5_000;
 /** After an answer without metrics; an engine does not grow them while it runs. */
 const SCRAPE_AGAIN_MS = 60_000;
@@ -43,8 +45,21 @@ export class Patrol {
 
   constructor(private readonly options: PatrolOptions) {}
 
-  start(): void {
-    this.timer = this.options.clock.setTimer(TICK_MS, () => this.tick());
+  /** Settles when all were asked once, or did not answer soon. */
+  async start(): Promise<void> {
+    const now = this.options.clock.monotonicMs();
+    const looks = Array.from(this.options.endpoints(), (endpoint) => this.lookAt(endpoint, now));
+    let timer: Timer | undefined;
+    const patience = new Promise<void>((resolve) => {
+      timer = this.options.clock.setTimer(FIRST_LOOK_MS, resolve);
+    });
+    await Promise.race([Promise.all(looks), patience]);
+    timer?.cancel();
+    this.goOn();
+  }
+
+  private goOn(): void {
+    if (!this.stopped) this.timer = this.options.clock.setTimer(TICK_MS, () => this.tick());
   }
 
   stop(): void {
@@ -55,21 +70,22 @@ export class Patrol {
   private tick(): void {
     if (this.stopped) return;
     const now = this.options.clock.monotonicMs();
-    for (const endpoint of this.options.endpoints()) this.lookAt(endpoint, now);
-    this.start();
+    for (const endpoint of this.options.endpoints()) void this.lookAt(endpoint, now);
+    this.goOn();
   }
 
-  private lookAt(endpoint: EndpointState, now: number): void {
+  /** Settles with the probe, if it is time for one. */
+  private lookAt(endpoint: EndpointState, now: number): Promise<void> | undefined {
     const rounds = this.roundsOf(endpoint, now);
-    if (now >= rounds.probeAtMs && !rounds.probing) {
-      rounds.probeAtMs = now + this.period(endpoint);
-      // Bytes of a running answer say more than any health page.
-      if (!endpoint.provedLifeSince(now - this.period(endpoint))) void this.probe(endpoint, rounds);
-    }
     if (now >= rounds.scrapeAtMs && !rounds.scraping && isScraped(endpoint.endpoint.engine)) {
       rounds.scrapeAtMs = now + SCRAPE_EVERY_MS;
       void this.scrape(endpoint, rounds);
     }
+    if (now < rounds.probeAtMs || rounds.probing) return undefined;
+    rounds.probeAtMs = now + this.period(endpoint);
+    // Bytes of a running answer say more than any health page.
+    if (endpoint.provedLifeSince(now - this.period(endpoint))) return undefined;
+    return this.probe(endpoint, rounds);
   }
 
   private period(endpoint: EndpointState): number {
@@ -80,8 +96,9 @@ export class Patrol {
     let rounds = this.rounds.get(endpoint);
     if (rounds === undefined) {
       const period = this.period(endpoint);
-      // Not all at the same moment, and not at once: whoever was just published is known to be ready.
-      const probeAtMs = now + period * (0.5 + this.options.random());
+      // Not all at the same moment, and not at once: whoever was just published is known to be ready. But for those
+      // that are only said to be there, which nobody can be told of before.
+      const probeAtMs = endpoint.isUnknown ? now : now + period * (0.5 + this.options.random());
       const scrapeAtMs = now + SCRAPE_EVERY_MS * this.options.random();
       rounds = { probeAtMs, scrapeAtMs, probing: false, scraping: false, healthy: true };
       this.rounds.set(endpoint, rounds);

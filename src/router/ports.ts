@@ -49,13 +49,18 @@ export interface RoutingTable {
   readonly endpoints: readonly RouteEndpoint[];
 }
 
+export type EndpointStanding = 'up' | 'unknown' | 'down' | 'ejected' | 'trial' | 'coolingDown';
+
 /** Live facts about one endpoint generation. */
 export interface EndpointStatus {
   readonly endpoint: RouteEndpoint;
   readonly inflight: number;
   readonly outstandingTokens: number;
-  /** Whether requests may be sent there now. */
-  readonly state: 'up' | 'ejected' | 'trial' | 'coolingDown';
+  /**
+   * Whether requests are sent there now. `unknown`: it has shown no sign of life yet, nor of its absence; `down`: nobody
+   * seems to be there, so requests go there only when nothing else is left.
+   */
+  readonly state: EndpointStanding;
   readonly reason?: string;
   readonly evidence: DataPathEvidence;
   readonly requestsTotal: number;

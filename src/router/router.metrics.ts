@@ -228,7 +228,12 @@ export class RouterMetrics {
       ),
       endpoints('llmgw_ejections_total', 'Times an endpoint was taken out.', 'counter', (e) => e.ejections),
       endpoints('llmgw_inflight', 'Attempts running on an endpoint.', 'gauge', (e) => e.inflight),
-      endpoints('llmgw_endpoint_up', '1 while an endpoint gets requests.', 'gauge', (e) => (e.up ? 1 : 0)),
+      endpoints(
+        'llmgw_endpoint_up',
+        '1 while an endpoint is known to live and gets requests.',
+        'gauge',
+        (e) => (e.up ? 1 : 0),
+      ),
       single(
         'llmgw_prefix_predicted_tokens_total',
         'Prompt tokens expected to be cached where requests were sent.',

@@ -93,6 +93,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
       clock: this.clock,
       random: this.random,
       profiles: this.profiles,
+      probed: options.probes !== false,
       evidenceTurned: (endpoint, turn) => this.evidenceTurned(endpoint, turn),
     });
     this.fixed = staticTable(config);
@@ -123,8 +124,9 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
    * when that cannot be.
    */
   async listen(at: string | { readonly fd: number }): Promise<AddressInfo> {
+    // So that the first question what can be served finds an answer.
+    await this.patrol?.start();
     const bound = await this.listener.listen(typeof at === 'string' ? hostAndPort(at) : at);
-    this.patrol?.start();
     return bound;
   }
 
@@ -252,8 +254,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   *endpointGauges(): ReturnType<LiveGauges['endpointGauges']> {
     const now = this.clock.monotonicMs();
     for (const endpoint of this.table.published()) {
-      const up =
-        endpoint.health.verdict(now) === 'serving' || endpoint.health.verdict(now) === 'cooling_down';
+      const { state } = endpoint.status(now);
+      const up = state === 'up' || state === 'coolingDown';
       yield { id: endpoint.id, inflight: endpoint.inflight, up, ejections: endpoint.ejections };
     }
   }

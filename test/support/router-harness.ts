@@ -27,6 +27,8 @@ export interface HarnessOptions {
   readonly clock?: Clock;
   /** Period of probes, ms; none by default, so that scripted engines see only what a test sends. */
   readonly probes?: number;
+  /** Scripts the engines before the router starts, and with it its first probes. */
+  readonly prepare?: (engines: readonly FakeEngine[]) => void;
 }
 
 /** A clock on which everything takes `factor` times less real time: minutes of waiting pass in a test. */
@@ -58,6 +60,7 @@ export class RouterHarness {
   static async start(options: HarnessOptions = {}): Promise<RouterHarness> {
     const engines: FakeEngine[] = [];
     for (let i = 0; i < (options.engines ?? 1); i++) engines.push(await FakeEngine.listen());
+    options.prepare?.(engines);
     const config = new ServerConfig();
     const profile = Object.assign(new RoutingProfileConfig(), { policy: 'leastLoad' }, options.profile);
     Object.assign(profile.deadlines, options.deadlines);
