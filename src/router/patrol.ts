@@ -14,6 +14,8 @@ const SCRAPE_EVERY_MS = 5_000;
 /** After an answer without metrics; an engine does not grow them while it runs. */
 const SCRAPE_AGAIN_MS = 60_000;
 
+const NOTHING_TO_DO = Promise.resolve();
+
 export interface PatrolOptions {
   readonly clock: Clock;
   readonly random: Random;
@@ -75,16 +77,16 @@ export class Patrol {
   }
 
   /** Settles with the probe, if it is time for one. */
-  private lookAt(endpoint: EndpointState, now: number): Promise<void> | undefined {
+  private lookAt(endpoint: EndpointState, now: number): Promise<void> {
     const rounds = this.roundsOf(endpoint, now);
     if (now >= rounds.scrapeAtMs && !rounds.scraping && isScraped(endpoint.endpoint.engine)) {
       rounds.scrapeAtMs = now + SCRAPE_EVERY_MS;
       void this.scrape(endpoint, rounds);
     }
-    if (now < rounds.probeAtMs || rounds.probing) return undefined;
+    if (now < rounds.probeAtMs || rounds.probing) return NOTHING_TO_DO;
     rounds.probeAtMs = now + this.period(endpoint);
     // Bytes of a running answer say more than any health page.
-    if (endpoint.provedLifeSince(now - this.period(endpoint))) return undefined;
+    if (endpoint.provedLifeSince(now - this.period(endpoint))) return NOTHING_TO_DO;
     return this.probe(endpoint, rounds);
   }
 
