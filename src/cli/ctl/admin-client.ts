@@ -132,7 +132,10 @@ export class AdminClient {
         timeout: ANSWER_TIMEOUT_MS,
         headers: {
           accept: 'application/json, text/event-stream',
-          ...(payload === undefined ? {} : { 'content-type': 'application/json' }),
+          // Node announces no length for the body of a DELETE: the server would take it for the next request.
+          ...(payload === undefined
+            ? {}
+            : { 'content-type': 'application/json', 'content-length': Buffer.byteLength(payload) }),
           ...(this.target.token === undefined ? {} : { authorization: `Bearer ${this.target.token}` }),
         },
       });

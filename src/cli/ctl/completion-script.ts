@@ -64,7 +64,7 @@ export const OTHER_COMMANDS: readonly CommandWords[] = [
   { path: 'config schema', words: [], options: ['--config', '--agent'] },
 ];
 
-/** Which list completes the argument of a command. */
+/** Which list completes the argument of a command, by its word or, where others have the same, its group's too. */
 const IDS: Readonly<Record<string, string>> = {
   node: 'nodes',
   cordon: 'nodes',
@@ -77,6 +77,8 @@ const IDS: Readonly<Record<string, string>> = {
   restart: 'models',
   replica: 'replicas',
   logs: 'replicas',
+  'keys revoke': 'keys list',
+  'tokens revoke': 'tokens list',
 };
 
 /** A command and everything below it; options of a group may stand behind the words of its members too. */
@@ -89,7 +91,7 @@ export function commandWordsOf(
     .map((option) => option.long ?? option.short ?? '')
     .filter((flag) => flag !== '');
   const options = [...own, ...inherited];
-  const ids = IDS[command.name()];
+  const ids = IDS[command.name()] ?? IDS[`${command.parent?.name() ?? ''} ${command.name()}`];
   return [
     {
       path,

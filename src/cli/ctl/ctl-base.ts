@@ -80,6 +80,16 @@ export abstract class CtlCommandBase extends LlmgwCommand {
     await this.print(answer, this.format, '', false);
   }
 
+  /** For commands whose answer has more than a name, which would be lost. */
+  protected refuseNames(): void {
+    this.refuseWatch();
+    if (this.format !== 'name') return;
+    throw usageError(
+      '-o name would lose the secret, which is shown only once',
+      'leave it out, or use -o json',
+    );
+  }
+
   protected refuseWatch(): void {
     if (this.globals().watch === true)
       throw usageError(`--watch has no meaning for '${fullName(this.command)}'`);

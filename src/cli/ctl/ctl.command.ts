@@ -12,6 +12,8 @@ import { CtlCompletionCommand } from './completion.command.js';
 import { CtlTopCommand } from './top.command.js';
 import { CtlEventsCommand } from './events.command.js';
 import { CtlConfigCommand } from './config.commands.js';
+import { CtlKeysCommand } from './keys.commands.js';
+import { CtlTokensCommand } from './tokens.commands.js';
 import { CtlLogsCommand } from './logs.command.js';
 import { CtlRestartCommand, CtlScaleCommand } from './model-change.commands.js';
 import { CtlCordonCommand, CtlDrainCommand, CtlUncordonCommand } from './schedule.commands.js';
@@ -50,6 +52,8 @@ import {
     CtlRestartCommand,
     CtlBackupCommand,
     CtlConfigCommand,
+    CtlKeysCommand,
+    CtlTokensCommand,
     CtlVersionCommand,
     CtlCompletionCommand,
   ],

@@ -21,7 +21,7 @@ import { CtlCommandBase, type Answer } from './ctl-base.js';
 import { CtlRemoveNodeCommand } from './remove-node.command.js';
 
 /** A list as a table, or one sentence when it is empty. */
-function listAnswer<T>(
+export function listAnswer<T>(
   items: readonly T[],
   columns: readonly Column<T>[],
   name: (item: T) => string,
