@@ -1,5 +1,5 @@
 /** Copies of runs whose memory is about to be used again; larger ones get memory of their own. */
-const SCRATCH_BYTES = 64 * 1024;
+const SCRATCH_BYTES = 4 * 1024;
 
 /**
  * Runs of bytes that leave together, in one write. Reused: what is in it is valid until the next `clear`, and the
@@ -12,7 +12,8 @@ export class ByteRuns {
   private readonly buffers: Buffer[] = [];
   private readonly starts: number[] = [];
   private readonly ends: number[] = [];
-  private readonly scratch = Buffer.allocUnsafeSlow(SCRATCH_BYTES);
+  /** Got when it is first needed: most streams never do. */
+  private scratch: Buffer | undefined;
   private scratchUsed = 0;
 
   clear(): this {
@@ -38,6 +39,7 @@ export class ByteRuns {
     const length = to - from;
     if (this.scratchUsed + length > SCRATCH_BYTES)
       return this.add(Buffer.from(buffer.subarray(from, to)), 0, length);
+    this.scratch ??= Buffer.allocUnsafeSlow(SCRATCH_BYTES);
     const at = this.scratchUsed;
     buffer.copy(this.scratch, at, from, to);
     this.scratchUsed += length;

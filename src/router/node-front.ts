@@ -4,6 +4,7 @@ import type { Clock, Timer } from '../shared/clock.js';
 import type { ByteRuns } from './byte-runs.js';
 import type { GatewayError } from './dialects.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
+import { chunkedLength, writeChunkSize, writeCrLf, writeLastChunk } from './bytes/chunk-framing.js';
 import { outbox, type Sender } from './outbox.js';
 
 /** How long an answered client may go on sending the body it began, so that it reads the answer instead of a reset. */
@@ -186,14 +187,15 @@ export class NodeFront implements Front, Sender {
   /** One buffer with everything that goes on the wire: head, chunk size, payload and, at the end, the last chunk. */
   private framed(runs: ByteRuns, last: boolean): Buffer {
     const head = this.headSent ? '' : this.takeHead();
-    const { length } = runs;
-    const size = this.chunked && length > 0 ? `${length.toString(16)}\r\n` : '';
-    const end = this.chunked ? (length > 0 ? CRLF : '') + (last ? LAST_CHUNK : '') : '';
-    const framed = outbox.take(head.length + size.length + length + end.length);
+    if (!this.chunked) {
+      const plain = outbox.take(head.length + runs.length);
+      runs.copyTo(plain, head === '' ? 0 : plain.write(head, 0, 'latin1'));
+      return plain;
+    }
+    const framed = outbox.take(head.length + chunkedLength(runs.length, last));
     let at = head === '' ? 0 : framed.write(head, 0, 'latin1');
-    if (size !== '') at += framed.write(size, at, 'latin1');
-    at = runs.copyTo(framed, at);
-    if (end !== '') framed.write(end, at, 'latin1');
+    if (runs.length > 0) at = writeCrLf(framed, runs.copyTo(framed, writeChunkSize(framed, at, runs.length)));
+    if (last) writeLastChunk(framed, at);
     return framed;
   }
 
@@ -283,8 +285,6 @@ interface ComposedHead {
 const isBodilessStatus = (status: number): boolean => status === 204 || status === 304;
 
 const NOTHING = Buffer.alloc(0);
-const CRLF = '\r\n';
-const LAST_CHUNK = '0\r\n\r\n';
 
 function onResponseClose(this: ServerResponse): void {
   (this as FrontResponse).front?.closed();

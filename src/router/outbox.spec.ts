@@ -7,6 +7,16 @@ import { GATHERED_MAX, Outbox } from './outbox.js';
 
 const open: { destroy(): void }[] = [];
 
+/** Lets a new outbox see crowded turns until it gathers. */
+async function crowded(outbox: Outbox): Promise<void> {
+  const { near, far } = await connection();
+  far.resume();
+  for (let turns = 0; turns < 10; turns++) {
+    for (let i = 0; i < 2 * GATHERED_MAX; i++) put(outbox, near, 'x');
+    await turn();
+  }
+}
+
 /** Two ends of one connection; the far one reads nothing until it is told to. */
 async function connection(): Promise<{ near: net.Socket; far: net.Socket }> {
   const server = net.createServer({ pauseOnConnect: true }).listen(0, '127.0.0.1');
@@ -67,6 +77,7 @@ describe('Outbox', () => {
 
   it('gathers no more than its bound before the first write leaves', async () => {
     const outbox = new Outbox();
+    await crowded(outbox);
     const { near } = await connection();
     for (let i = 0; i < GATHERED_MAX - 1; i++) put(outbox, near, 'x');
     expect(near.bytesWritten).toBe(0);
@@ -76,6 +87,7 @@ describe('Outbox', () => {
 
   it('sends at once again where writes come one by one', async () => {
     const outbox = new Outbox();
+    await crowded(outbox);
     const { near } = await connection();
     let atOnce = 0;
     for (let i = 1; i <= 40; i++) {
@@ -83,11 +95,12 @@ describe('Outbox', () => {
       if (near.bytesWritten === i) atOnce += 1;
       await turn();
     }
-    expect(atOnce).toBeGreaterThan(30);
+    expect(atOnce).toBeGreaterThan(25);
   });
 
   it('says when bytes were handed over, once, also for a socket that is gone', async () => {
     const outbox = new Outbox();
+    await crowded(outbox);
     const { near } = await connection();
     const heard: string[] = [];
     put(outbox, near, 'a', () => heard.push(`a${near.bytesWritten}`));

@@ -6,9 +6,11 @@ export const GATHERED_MAX = 16;
 /** And their bytes. */
 export const GATHERED_MAX_BYTES = 128 * 1024;
 
-/** Turns of the loop with one write in a row after which gathering is given up. */
-const LONELY_TURNS = 4;
-/** Writes that leave at once before gathering is tried again. */
+/** Writes in one turn, on average, from which on gathering pays for what the end of a turn costs. */
+const WORTH_GATHERING = 2;
+/** Weight of the latest turn in that average. */
+const LATEST_WEIGHT = 0.25;
+/** Writes that leave at once before a turn is looked at again. */
 const TRY_AGAIN_AFTER = 16;
 
 /** Whoever wants to know when its bytes were handed to the socket. */
@@ -33,9 +35,8 @@ export class Outbox {
   private bytes = 0;
   /** Writes of this turn, those that have left included. */
   private turnWrites = 0;
-  private gathering = true;
-  private lonelyTurns = 0;
-  private writesUntilTrial = 0;
+  private averageWrites = 1;
+  private writesUntilTrial = TRY_AGAIN_AFTER;
   private turnEndPlanned = false;
   private arenaMark = 0;
 
@@ -84,7 +85,7 @@ export class Outbox {
   }
 
   private gathers(): boolean {
-    if (this.gathering || this.count > 0) return true;
+    if (this.averageWrites >= WORTH_GATHERING || this.count > 0) return true;
     if (--this.writesUntilTrial > 0) return false;
     this.writesUntilTrial = TRY_AGAIN_AFTER;
     return true;
@@ -101,8 +102,7 @@ export class Outbox {
   private readonly endTurn = (): void => {
     this.turnEndPlanned = false;
     this.flush();
-    this.lonelyTurns = this.turnWrites > 1 ? 0 : this.lonelyTurns + 1;
-    this.gathering = this.lonelyTurns < LONELY_TURNS;
+    this.averageWrites += (this.turnWrites - this.averageWrites) * LATEST_WEIGHT;
     this.turnWrites = 0;
   };
 }

@@ -104,6 +104,14 @@ export class SseScanner implements SseEvent {
   /** A CR has ended a line of this stream; until then none is looked for inside lines. */
   #usesCr = false;
 
+  /** End of what is being pushed. */
+  #pushTo = 0;
+  /** Where the next backslash lies in what is being pushed, at or after the last place it was looked for from. */
+  #nextBackslash = -1;
+  /** The last line whose end was found in what is being pushed. */
+  #lastLineFrom = -1;
+  #lastLineTo = 0;
+
   #linesFrom = 0;
   #nameFrom = 0;
   #nameTo = 0;
@@ -135,6 +143,8 @@ export class SseScanner implements SseEvent {
       if (chunk[at] === LF) at++;
     }
     let start = at;
+    this.#pushTo = to;
+    this.#nextBackslash = this.#lastLineFrom = -1;
     // One search for all lines: streams with CR line ends are rare, and this one finds none in the others.
     let nextCr = -1;
     while (at < to) {
@@ -163,6 +173,8 @@ export class SseScanner implements SseEvent {
         break;
       }
       this.#lineEmpty = true;
+      this.#lastLineFrom = at;
+      this.#lastLineTo = end;
       if (end === nextCr) this.#afterCr = this.#usesCr = true;
       at = end + 1;
     }
@@ -316,7 +328,7 @@ export class SseScanner implements SseEvent {
     this.#linesFrom = this.#atStart && this.#startsWithMark() ? this.from + 3 : this.from;
     for (let at = this.#linesFrom; at < this.to;) {
       const end = this.#lineEnd(at);
-      this.#readLine(at, end);
+      if (end > at) this.#readLine(at, end);
       at = end + 1;
     }
     if (this.#dataLines === 0) return;
@@ -333,6 +345,9 @@ export class SseScanner implements SseEvent {
   /** Index of the CR or LF that ends the line, or the event's end. */
   #lineEnd(from: number): number {
     const { buffer, to } = this;
+    if (buffer[from] === LF) return from;
+    // Most events have one line, and its end is known since the event's was looked for.
+    if (from === this.#lastLineFrom && !this.startedEarlier) return this.#lastLineTo;
     const lf = buffer.indexOf(LF, from);
     const end = lf < 0 || lf > to ? to : lf;
     if (!this.#usesCr) return end;
@@ -395,7 +410,7 @@ export class SseScanner implements SseEvent {
     if (this.kind !== 'data' || this.oversized) return;
     const { buffer, to } = this;
     const from = this.#dataLines === 1 ? this.dataFrom : this.from;
-    this.#escaped = hasEscapedLetter(buffer, from, to);
+    this.#escaped = this.#mayHaveBackslash(from, to) && hasEscapedLetter(buffer, from, to);
     for (let last = from + 6; last < to;) {
       const byte = buffer[last] as number;
       if (byte === QUOTE && buffer[last - 6] === QUOTE) {
@@ -404,6 +419,15 @@ export class SseScanner implements SseEvent {
       }
       last += KEY_SHIFT[byte] as number;
     }
+  }
+
+  /** False only if there is none; one search of a chunk does for many events. */
+  #mayHaveBackslash(from: number, to: number): boolean {
+    if (this.startedEarlier || this.unterminated) return true;
+    if (this.#nextBackslash < from) {
+      this.#nextBackslash = indexWithin(this.buffer, BACKSLASH, from, this.#pushTo);
+    }
+    return this.#nextBackslash < to;
   }
 
   #noteUsage(closingQuote: number): void {
@@ -441,6 +465,7 @@ const CR = 13;
 const SPACE = 32;
 const QUOTE = 34;
 const COLON = 58;
+const BACKSLASH = 92;
 const OPEN_BRACE = 123;
 const LOWER_E = 101;
 const LOWER_U = 117;
@@ -452,6 +477,17 @@ for (const word of ['"usage', '"error']) {
     const byte = word.charCodeAt(i);
     KEY_SHIFT[byte] = Math.min(KEY_SHIFT[byte] as number, 6 - i);
   }
+}
+
+/** Index of a byte in `from`..`to`, `to` if it is not there. */
+function indexWithin(buffer: Buffer, byte: number, from: number, to: number): number {
+  const behind = buffer[to];
+  if (behind === undefined) return positionOf(buffer, byte, from);
+  // Buffers have no search with an end, and what lies behind may be a whole slab of other bytes.
+  buffer[to] = byte;
+  const at = buffer.indexOf(byte, from);
+  buffer[to] = behind;
+  return at;
 }
 
 function positionOf(chunk: Buffer, byte: number, from: number): number {
