@@ -1,12 +1,12 @@
 import { Inject, Injectable } from '@nestjs/common';
 import type { NodeView, SchedulingIntent } from '../domain/cluster.js';
 import type { EventInput } from '../events/event-log.js';
+import { planDrain, type DrainPlan } from '../domain/reconcile/plan-drain.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
 import { OperatorError } from '../shared/errors.js';
 import { AuditLog, type AuditEntry } from './audit-log.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
-import { previewDrain, type DrainPreview } from './drain-preview.js';
 import { schedulingView } from './node-views.js';
 import type { Caller } from './roles.js';
 import type { ModelResultView, SchedulingResultView } from './views.js';
@@ -25,7 +25,7 @@ export interface SchedulingRequest {
   readonly gpu?: string;
 }
 
-const NO_PREVIEW: DrainPreview = { moves: [], gaps: [] };
+const NO_PREVIEW: DrainPlan = { moves: [], gaps: [] };
 
 /** What operators change. Every change is stored, with who and why, before anything acts on it; then the loop looks. */
 @Injectable()
@@ -177,11 +177,12 @@ export class OperationsService {
     };
   }
 
-  private preview(reading: ClusterReading, node: NodeView, intent: SchedulingIntent): DrainPreview {
-    const { policy, random } = this.settings;
-    return previewDrain({
+  private preview(reading: ClusterReading, node: NodeView, intent: SchedulingIntent): DrainPlan {
+    const { policy, random, intervalMs } = this.settings;
+    return planDrain({
       snapshot: reading.snapshot,
       policy,
+      intervalMs,
       context: { nowMs: reading.times.nowMs, nowWallMs: reading.times.nowWallMs, random },
       node,
       intent,
@@ -190,12 +191,7 @@ export class OperationsService {
     });
   }
 
-  private refuseGap(
-    node: NodeView,
-    intent: SchedulingIntent,
-    preview: DrainPreview,
-    entry: AuditEntry,
-  ): void {
+  private refuseGap(node: NodeView, intent: SchedulingIntent, preview: DrainPlan, entry: AuditEntry): void {
     if (preview.gaps.length === 0 || intent.allowGap === true) return;
     this.audit.refused(entry);
     const models = preview.gaps.join(', ');
@@ -263,7 +259,7 @@ function sameIntent(a: SchedulingIntent, b: SchedulingIntent): boolean {
 function schedulingResult(
   reading: ClusterReading,
   node: NodeView,
-  preview: DrainPreview,
+  preview: DrainPlan,
   changed: boolean,
   notes: readonly string[],
 ): SchedulingResultView {
@@ -272,12 +268,13 @@ function schedulingResult(
     changed,
     scheduling: schedulingView(reading, node),
     moves: preview.moves,
+    ...(preview.expectedMs === undefined ? {} : { expectedMs: preview.expectedMs }),
     gapExpected: preview.gaps.length > 0,
     notes,
   };
 }
 
-function planNotes(node: NodeView, preview: DrainPreview): readonly string[] {
+function planNotes(node: NodeView, preview: DrainPlan): readonly string[] {
   if (preview.gaps.length === 0) return ['nothing was changed; this is what would happen'];
   return [
     'nothing was changed; this is what would happen',

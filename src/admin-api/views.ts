@@ -20,6 +20,7 @@ import type {
   ShardPhase,
   Verdict,
 } from '../domain/cluster.js';
+import type { DrainMove } from '../domain/reconcile/plan-drain.js';
 import type { SettingChange } from '../config/config-diff.js';
 import type { ModelChange } from '../domain/catalog/catalog-diff.js';
 import type { AdminErrorCode, ConfigProblem } from '../shared/errors.js';
@@ -321,27 +322,15 @@ export interface SchedulingResultView {
   readonly scheduling: SchedulingView;
   /** What a drain moves; empty for cordon and uncordon. */
   readonly moves: readonly DrainMoveView[];
+  /** Time until the drained node is empty, ms, streams in flight not counted; absent while unknown. */
+  readonly expectedMs?: number;
   /** True when a model would be without a serving replica for a while, which needs `allowGap`. */
   readonly gapExpected: boolean;
   /** Sentences for the operator, e.g. the next command. */
   readonly notes: readonly string[];
 }
 
-export interface DrainMoveView {
-  readonly replicaId: string;
-  readonly model: string;
-  readonly inflight: number;
-  /** Where it goes; absent with `reason` when there is no place. */
-  readonly target?: {
-    readonly profile: string;
-    readonly shards: readonly { readonly nodeId: string; readonly gpuUuids: readonly string[] }[];
-  };
-  readonly reason: Reason;
-  /** From learned load times; absent while unknown. */
-  readonly expectedReadyMs?: number;
-  /** Expected time without a serving replica of the model; 0 = none; absent while unknown. */
-  readonly gapMs?: number;
-}
+export type DrainMoveView = DrainMove;
 
 /** Answer of `PUT models/{name}/scale` and `POST models/{name}/restart`. */
 export interface ModelResultView {

@@ -1,6 +1,6 @@
 /** What is on its way for each model: from it the router tells clients whether and how long waiting makes sense. */
-import type { ControlMemory, LearnedFact, Plan, ReplicaRecord, ReplicaView } from '../domain/cluster.js';
-import { loadP95Ms } from '../domain/reconcile/learn.js';
+import type { ControlMemory, LearnedFact, Plan, ReplicaView } from '../domain/cluster.js';
+import { usualLoadMs } from '../domain/reconcile/learn.js';
 import type { ModelProspect } from './routing-table.js';
 
 /** A promise shorter than this would be no promise: the next pass alone takes as long. */
@@ -52,15 +52,4 @@ export function expectedReadyMs(
   const waitMs = Math.max(0, (memory?.retryAtMs ?? 0) - input.nowMs);
   const spentMs = memory?.startSinceMs === undefined ? 0 : input.nowMs - memory.startSinceMs;
   return Math.max(EXPECTED_MIN_MS, waitMs + loadMs - spentMs);
-}
-
-/** 95th percentile of the profile's measured load times over all GPU types, ms. */
-export function usualLoadMs(
-  record: Pick<ReplicaRecord, 'model' | 'profile'>,
-  learned: readonly LearnedFact[],
-): number | undefined {
-  const loads = learned
-    .filter((fact) => fact.model === record.model && fact.profile === record.profile)
-    .flatMap((fact) => loadP95Ms(fact) ?? []);
-  return loads.length === 0 ? undefined : Math.max(...loads);
 }

@@ -32,8 +32,15 @@ export function renderDrainPlan(plan: SchedulingResultView, surface: Surface): s
   const gap = plan.gapExpected
     ? [paint('a model would be without a serving replica for a while', 'bad', surface)]
     : [];
+  const streams = plan.moves.reduce((sum, { inflight }) => sum + inflight, 0);
+  const takes = plan.expectedMs === undefined ? '' : `, takes about ${span(plan.expectedMs)}`;
+  const grace = takes === '' || streams === 0 ? '' : ' and what its streams need';
   return [
-    paint(`draining ${plain(plan.node)} moves ${count(plan.moves.length, 'replica')}`, 'strong', surface),
+    paint(
+      `draining ${plain(plan.node)} moves ${count(plan.moves.length, 'replica')}${takes}${grace}`,
+      'strong',
+      surface,
+    ),
     ...renderTable(MOVE_COLUMNS, plan.moves, surface, { indent: '  ' }),
     ...gap,
   ];

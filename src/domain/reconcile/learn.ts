@@ -50,3 +50,14 @@ export function loadP95Ms(fact: LearnedFact | undefined): number | undefined {
   const sorted = fact.loadMs.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * 0.95))];
 }
+
+/** 95th percentile of the profile's measured load times over all GPU types, ms. */
+export function usualLoadMs(
+  record: Pick<ReplicaRecord, 'model' | 'profile'>,
+  learned: readonly LearnedFact[],
+): number | undefined {
+  const loads = learned
+    .filter((fact) => fact.model === record.model && fact.profile === record.profile)
+    .flatMap((fact) => loadP95Ms(fact) ?? []);
+  return loads.length === 0 ? undefined : Math.max(...loads);
+}

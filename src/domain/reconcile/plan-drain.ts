@@ -7,22 +7,46 @@ import type {
   ReplicaView,
   SchedulingIntent,
   Snapshot,
-} from '../domain/cluster.js';
-import { explainPlacement } from '../domain/reconcile/explain.js';
-import type { PassContext } from '../domain/reconcile/pass.js';
-import type { ControlPolicy } from '../domain/reconcile/policy.js';
-import { usualLoadMs } from '../reconciler/prospects.js';
-import type { DrainMoveView } from './views.js';
+} from '../cluster.js';
+import { explainPlacement } from './explain.js';
+import type { PassContext } from './pass.js';
+import type { ControlPolicy } from './policy.js';
+import { usualLoadMs } from './learn.js';
 
-export interface DrainPreview {
-  readonly moves: readonly DrainMoveView[];
+/** What becomes of one replica. */
+export interface DrainMove {
+  readonly replicaId: string;
+  readonly model: string;
+  readonly inflight: number;
+  /** Where it goes; absent with `reason` when there is no place. */
+  readonly target?: {
+    readonly profile: string;
+    readonly shards: readonly { readonly nodeId: string; readonly gpuUuids: readonly string[] }[];
+  };
+  readonly reason: Reason;
+  /** Time until the new copy is Ready, from learned load times, ms; absent while unknown. */
+  readonly expectedReadyMs?: number;
+  /** Expected time without a serving replica of the model, ms; 0 = none; absent while unknown. */
+  readonly gapMs?: number;
+}
+
+export interface DrainPlan {
+  readonly moves: readonly DrainMove[];
   /** Models that would be without a serving replica for a while. */
   readonly gaps: readonly string[];
+  /**
+   * Time until the node is empty, ms: loads, the time each new copy must be steady, and the passes between the steps, for the
+   * replicas of a model one after another. Streams still in flight then may add up to the stream grace. Absent while a load
+   * time is unknown or a replica has nowhere to go.
+   */
+  readonly expectedMs?: number;
 }
 
 export interface DrainQuestion {
   readonly snapshot: Snapshot;
   readonly policy: ControlPolicy;
+  /** Pause between two passes, ms. */
+  readonly intervalMs: number;
   readonly context: PassContext;
   readonly node: NodeView;
   /** The intent that would be set. */
@@ -33,13 +57,13 @@ export interface DrainQuestion {
 }
 
 /** Replicas are looked at one after the other, each with the places of the former ones taken. */
-export function previewDrain(question: DrainQuestion): DrainPreview {
+export function planDrain(question: DrainQuestion): DrainPlan {
   const { intent, node } = question;
   const leaving = question.replicas.filter(
     ({ record }) => record.intent === 'run' && standsOn(record, node.id, intent.gpuUuid),
   );
   let snapshot = withIntent(question.snapshot, node.id, intent);
-  const moves: DrainMoveView[] = [];
+  const moves: DrainMove[] = [];
   const gaps = new Set<string>();
   for (const replica of leaving) {
     const explanation = explainPlacement(snapshot, question.policy, question.context, replica.record.model);
@@ -48,7 +72,27 @@ export function previewDrain(question: DrainQuestion): DrainPreview {
     if (move.target !== undefined) snapshot = withReplacement(snapshot, replica.record, explanation);
     else if (replica.state === 'ready' && move.gapMs !== 0) gaps.add(replica.record.model);
   }
-  return { moves, gaps: [...gaps] };
+  const expectedMs = expectedDrainMs(question, moves);
+  return { moves, gaps: [...gaps], ...(expectedMs === undefined ? {} : { expectedMs }) };
+}
+
+/** Passes that a move waits for beside its events: the one that sees it steady, and the one that sees no request left. */
+const PASSES_PER_MOVE = 2;
+
+/** A model moves one replica at a time, models move side by side, and not more engines load at once than allowed. */
+function expectedDrainMs(
+  { policy, intervalMs }: DrainQuestion,
+  moves: readonly DrainMove[],
+): number | undefined {
+  const chains = new Map<string, number>();
+  let loadsMs = 0;
+  for (const { model, target, expectedReadyMs } of moves) {
+    if (target === undefined || expectedReadyMs === undefined) return undefined;
+    const moveMs = expectedReadyMs + policy.steadyMs + PASSES_PER_MOVE * intervalMs;
+    chains.set(model, (chains.get(model) ?? 0) + moveMs);
+    loadsMs += expectedReadyMs;
+  }
+  return Math.max(0, loadsMs / policy.maxConcurrentLoads, ...chains.values());
 }
 
 function standsOn(record: ReplicaRecord, nodeId: string, gpuUuid: string | undefined): boolean {
@@ -89,7 +133,7 @@ function moveOf(
   replica: ReplicaView,
   explanation: PlacementExplanation | undefined,
   leaving: readonly ReplicaView[],
-): DrainMoveView {
+): DrainMove {
   const { record } = replica;
   const chosen = explanation?.chosen;
   const profile = chosen?.profile ?? record.profile;
@@ -128,7 +172,9 @@ function gapOf(
   const others = question.replicas.some(
     (one) => one.record.model === replica.record.model && one.state === 'ready' && !gone.has(one.record.id),
   );
-  return others ? 0 : expectedReadyMs;
+  if (others) return 0;
+  // Stopped first: its end must be seen and its room given away before the new copy can load.
+  return expectedReadyMs === undefined ? undefined : expectedReadyMs + PASSES_PER_MOVE * question.intervalMs;
 }
 
 function whyNowhere(explanation: PlacementExplanation | undefined): Reason {

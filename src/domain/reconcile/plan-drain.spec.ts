@@ -1,0 +1,179 @@
+import { describe, expect, it } from 'vitest';
+import {
+  aModel,
+  aNode,
+  aProfile,
+  aReplica,
+  aShard,
+  aSnapshot,
+  reportsOf,
+  withReports,
+} from '../../../test/support/cluster-builder.js';
+import { seededRandom } from '../../shared/random.js';
+import type { LearnedFact, ModelSpec, NodeView, ReplicaRecord, SchedulingIntent } from '../cluster.js';
+import { planDrain } from './plan-drain.js';
+import { DEFAULT_POLICY } from './policy.js';
+import { viewReplicas } from './replica-state.js';
+
+const NOW_MS = 1_000_000;
+const INTERVAL_MS = 2_000;
+const model = aModel();
+const loads = (name: string, loadMs: number): LearnedFact => ({
+  model: name,
+  profile: 'p',
+  gpuType: 'H100',
+  loadMs: [loadMs],
+});
+
+interface Given {
+  readonly models?: readonly ModelSpec[];
+  readonly nodes: readonly NodeView[];
+  readonly replicas: readonly ReplicaRecord[];
+  readonly learned?: readonly LearnedFact[];
+  readonly intent?: Partial<SchedulingIntent>;
+  readonly inflight?: number;
+}
+
+/** The plan of draining n1. */
+function plan(given: Given) {
+  const nodes = withReports(
+    given.nodes,
+    given.replicas.flatMap((record) => reportsOf(record)),
+  ).map((node) => ({
+    ...node,
+    lastReportMs: NOW_MS,
+  }));
+  const snapshot = aSnapshot({
+    nodes,
+    models: given.models ?? [{ ...model, replicas: given.replicas.length }],
+    replicas: given.replicas,
+    learned: given.learned ?? [],
+    memory: { ...aSnapshot().memory, lastPassMs: NOW_MS - 2_000 },
+  });
+  const [node] = nodes;
+  if (node === undefined) throw new Error('no node given');
+  return planDrain({
+    snapshot,
+    policy: DEFAULT_POLICY,
+    intervalMs: INTERVAL_MS,
+    context: { nowMs: NOW_MS, nowWallMs: 1_700_000_000_000, random: seededRandom(1) },
+    node,
+    intent: { target: 'drained', actor: 'ann', atWallMs: 0, sequence: 1, ...given.intent },
+    replicas: viewReplicas(snapshot, NOW_MS, 1_700_000_000_000),
+    inflight: () => given.inflight ?? 0,
+  });
+}
+
+const on = (id: string, nodeId: string, gpu = 0, of = model): ReplicaRecord =>
+  aReplica(id, of, nodeId, {
+    shards: [aShard(id, nodeId, { gpuUuids: [`${nodeId}-g${gpu}`], ports: { http: 20_000 + gpu } })],
+  });
+
+describe('the plan of a drain', () => {
+  it('names the place of each replica, and the time with loads, steadiness and passes', () => {
+    const drain = plan({
+      nodes: [aNode('n1'), aNode('n2')],
+      replicas: [on('m-a', 'n1')],
+      learned: [loads('m', 165)],
+    });
+    expect(drain).toEqual({
+      moves: [
+        {
+          replicaId: 'm-a',
+          model: 'm',
+          inflight: 0,
+          target: { profile: 'p', shards: [{ nodeId: 'n2', gpuUuids: ['n2-g0'] }] },
+          reason: { code: 'fits', message: 'profile p on n2' },
+          expectedReadyMs: 165,
+          gapMs: 0,
+        },
+      ],
+      gaps: [],
+      expectedMs: 165 + 10_000 + 4_000,
+    });
+  });
+
+  it('of an empty node moves nothing and takes no time', () => {
+    expect(plan({ nodes: [aNode('n1'), aNode('n2')], replicas: [on('m-a', 'n2')] })).toEqual({
+      moves: [],
+      gaps: [],
+      expectedMs: 0,
+    });
+  });
+
+  it('counts the replicas of one model one after another, and models side by side', () => {
+    const other = aModel({ name: 'o', replicas: 1 });
+    const drain = plan({
+      models: [{ ...model, replicas: 2 }, other],
+      nodes: [aNode('n1', 3), aNode('n2', 3)],
+      replicas: [on('m-a', 'n1', 0), on('m-b', 'n1', 1), on('o-a', 'n1', 2, other)],
+      learned: [loads('m', 30_000), loads('o', 50_000)],
+    });
+    expect(drain.moves.every(({ gapMs }) => gapMs === 0)).toBe(true);
+    expect(drain.expectedMs).toBe(2 * (30_000 + 10_000 + 4_000));
+  });
+
+  it('gives one spare device once', () => {
+    const { moves, gaps } = plan({
+      nodes: [aNode('n1', 2), aNode('n2', 1)],
+      replicas: [on('m-a', 'n1', 0), on('m-b', 'n1', 1)],
+    });
+    expect(moves.map(({ target }) => target?.shards[0]?.nodeId)).toEqual(['n2', undefined]);
+    expect(gaps).toEqual(['m']);
+  });
+
+  it.each<[string, Partial<Given>, number | undefined, readonly string[]]>([
+    ['unknown while no load was measured', {}, undefined, ['m']],
+    ['the load and the passes around it', { learned: [loads('m', 60_000)] }, 64_000, ['m']],
+    [
+      'none while another replica serves',
+      { nodes: [aNode('n1'), aNode('n2')], replicas: [on('m-a', 'n1'), on('m-b', 'n2')] },
+      0,
+      [],
+    ],
+  ])('with nowhere to go has a gap that is %s', (_, change, gapMs, gaps) => {
+    const drain = plan({ nodes: [aNode('n1')], replicas: [on('m-a', 'n1')], ...change });
+    const [move] = drain.moves;
+    expect(drain.moves).toHaveLength(1);
+    expect(move).not.toHaveProperty('target');
+    expect(move?.reason.code).toBe('nothing_fits');
+    expect(move?.gapMs).toBe(gapMs);
+    expect(drain.gaps).toEqual(gaps);
+    expect(drain.expectedMs).toBeUndefined();
+  });
+
+  it('of one device moves what stands on it', () => {
+    const { moves } = plan({
+      nodes: [aNode('n1', 3)],
+      replicas: [on('m-a', 'n1', 0), on('m-b', 'n1', 1)],
+      intent: { gpuUuid: 'n1-g1' },
+    });
+    expect(moves.map(({ replicaId, target }) => [replicaId, target?.shards[0]?.gpuUuids])).toEqual([
+      ['m-b', ['n1-g2']],
+    ]);
+  });
+
+  it('moves a gang whole although only one of its shards stands there', () => {
+    const gang = aModel({ profiles: [aProfile({ shards: 2 })] });
+    const { moves } = plan({
+      models: [gang],
+      nodes: [aNode('n1'), aNode('n2', 2), aNode('n3')],
+      replicas: [
+        aReplica('m-a', gang, 'n2', {
+          shards: [
+            aShard('m-a', 'n2', { ports: { http: 20_000, rendezvous: 20_001 } }),
+            aShard('m-a', 'n1', { rank: 1, ports: { http: 20_000, rendezvous: 20_001 } }),
+          ],
+        }),
+      ],
+    });
+    expect(moves.map(({ target }) => target?.shards.map(({ nodeId }) => nodeId).toSorted())).toEqual([
+      ['n2', 'n3'],
+    ]);
+  });
+
+  it('leaves alone what already goes', () => {
+    const going: ReplicaRecord = { ...on('m-a', 'n1'), intent: 'drain' };
+    expect(plan({ nodes: [aNode('n1'), aNode('n2')], replicas: [going] }).moves).toEqual([]);
+  });
+});
