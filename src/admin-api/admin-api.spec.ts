@@ -2,10 +2,11 @@ import { createHash } from 'node:crypto';
 import { request, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
-import { testGpu } from '../../test/support/fake-agent.js';
+import { testGpu, type FakeAgent } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import { AdminAuthConfig, AuthConfig } from '../config/auth-config.js';
 import { EndpointConfig, type ServerConfig } from '../config/server-config.js';
+import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 
 const servers: ControlServer[] = [];
 afterEach(async () => {
@@ -26,6 +27,13 @@ async function ready(change: Partial<ServerConfig> = {}): Promise<ControlServer>
   return server;
 }
 
+const eventsOf = (server: ControlServer): EventLog =>
+  server.server.app.get<EventLog>(EVENT_LOG, { strict: false });
+/** The log request an agent got as its `index`th. */
+const logQuery = (agent: FakeAgent, index: number) =>
+  waitFor(
+    () => agent.received.flatMap((message) => (message.kind === 'fetchLogs' ? [message.request] : []))[index],
+  );
 const put = (body: unknown) => ({ method: 'PUT', body });
 
 describe('reading', () => {
@@ -383,6 +391,30 @@ describe('logs', () => {
     agent.log(query.requestId, 'one\n');
     agent.log(query.requestId, 'two\n', true);
     expect((await asked).json).toMatchObject({ shardId: query.shardId, text: 'one\ntwo\n' });
+    // The run before was elsewhere, and only the timeline knows where.
+    const other = await server.join('node-2');
+    eventsOf(server).append({
+      type: 'ReplicaPlaced',
+      subject: { kind: 'replica', id: replica.id },
+      reason: { code: 'test', message: 'test' },
+      actor: 'test',
+      related: [{ kind: 'node', id: 'node-2' }],
+    });
+    const before = server.admin(`shards/${replica.id}/logs?previous=true`);
+    const here = await logQuery(agent, 1);
+    expect(here).toMatchObject({ previous: true });
+    agent.noLog(here.requestId, 'no previous output here');
+    const there = await logQuery(other, 0);
+    expect(there).toMatchObject({ previous: false, shardId: query.shardId });
+    other.log(there.requestId, 'before\n', true);
+    expect((await before).json).toEqual({ shardId: query.shardId, nodeId: 'node-2', text: 'before\n' });
+    const nowhere = server.admin(`shards/${replica.id}/logs?previous=true`);
+    other.leave();
+    agent.noLog((await logQuery(agent, 2)).requestId, 'none here');
+    expect((await nowhere).json.error).toMatchObject({
+      code: 'conflict',
+      message: expect.stringMatching(/node-1: none here; node-2: .*not connected/) as string,
+    });
     agent.leave();
     await waitFor(
       async () => (await server.admin(`shards/${query.shardId}/logs`)).json.error?.code === 'conflict',

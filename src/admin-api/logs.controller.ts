@@ -3,13 +3,14 @@ import { Transform, Type } from 'class-transformer';
 import { IsBoolean, IsInt, IsOptional, Max, Min } from 'class-validator';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { LogChunk } from '../agent-protocol/messages.js';
-import { LOG_SOURCE, type LogSource } from '../agent-gateway/ports.js';
+import { LOG_SOURCE, type LogQuery, type LogSource } from '../agent-gateway/ports.js';
+import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
 import { Doc } from './api-doc.js';
-import { ClusterReader, type ClusterReading } from './cluster-reader.js';
+import { ClusterReader } from './cluster-reader.js';
 import { LongAnswer } from './event-stream.js';
-import { notFound } from './find.js';
+import { logPlaces, type LogPlace } from './log-places.js';
 import { RequireRole } from './roles.js';
 import type { LogView } from './views.js';
 
@@ -45,6 +46,7 @@ export class LogsController {
   constructor(
     @Inject(ClusterReader) private readonly cluster: ClusterReader,
     @Inject(LOG_SOURCE) private readonly logs: LogSource,
+    @Inject(EVENT_LOG) private readonly events: EventLog,
     @Inject(CLOCK) private readonly clock: Clock,
   ) {}
 
@@ -61,17 +63,35 @@ export class LogsController {
     @Req() request: FastifyRequest,
     @Res({ passthrough: true }) reply: FastifyReply,
   ): Promise<LogView | undefined> {
-    const { nodeId, shardId } = shardOf(this.cluster.read(), id);
-    const wanted = { shardId, tailLines: query.tail, follow: query.follow, previous: query.previous };
-    if (!query.follow) {
-      const text = await this.whole(nodeId, wanted, request);
-      return { shardId, text };
-    }
-    this.follow(nodeId, wanted, reply);
+    const timeline = (replicaId: string) => this.events.list({ kind: 'replica', id: replicaId });
+    const places = logPlaces(this.cluster.read(), timeline, id, query.previous);
+    const wanted = { tailLines: query.tail, follow: query.follow };
+    if (!query.follow) return this.firstOf(places, wanted, request);
+    const [{ nodeId, shardId, previous }] = places as readonly [LogPlace];
+    this.follow(nodeId, { ...wanted, shardId, previous }, reply);
     return undefined;
   }
 
-  private follow(nodeId: string, query: Parameters<LogSource['openLog']>[1], reply: FastifyReply): void {
+  /** Asks one place after another until one has something. */
+  private async firstOf(
+    places: readonly LogPlace[],
+    wanted: Pick<LogQuery, 'tailLines' | 'follow'>,
+    request: FastifyRequest,
+  ): Promise<LogView> {
+    const problems: OperatorError[] = [];
+    for (const { nodeId, shardId, previous } of places) {
+      try {
+        const text = await this.whole(nodeId, { ...wanted, shardId, previous }, request);
+        return { shardId, nodeId, text };
+      } catch (error) {
+        if (!(error instanceof OperatorError)) throw error;
+        problems.push(error);
+      }
+    }
+    throw allInOne(problems, places);
+  }
+
+  private follow(nodeId: string, query: LogQuery, reply: FastifyReply): void {
     let answer: LongAnswer | undefined;
     const early: LogChunk[] = [];
     const take = (chunk: LogChunk) => {
@@ -85,11 +105,7 @@ export class LogsController {
     for (const chunk of early) take(chunk);
   }
 
-  private whole(
-    nodeId: string,
-    query: Parameters<LogSource['openLog']>[1],
-    request: FastifyRequest,
-  ): Promise<string> {
+  private whole(nodeId: string, query: LogQuery, request: FastifyRequest): Promise<string> {
     return new Promise((resolve, reject) => {
       const parts: Uint8Array[] = [];
       let size = 0;
@@ -114,25 +130,21 @@ export class LogsController {
   }
 }
 
+/** One place's own answer, or what each of several said. */
+function allInOne(problems: readonly OperatorError[], places: readonly LogPlace[]): OperatorError {
+  const [first] = problems;
+  if (first !== undefined && problems.length === 1) return first;
+  const said = problems.map((problem, index) => `${places[index]?.nodeId}: ${problem.message}`);
+  // An agent that is away may have it: that is another answer than "there is none".
+  const away = problems.find(({ code }) => code !== 'not_found');
+  return new OperatorError(
+    away?.code ?? 'not_found',
+    `nobody who ran it has that output: ${said.join('; ')}`,
+  );
+}
+
 function unavailable(nodeId: string): never {
   throw new OperatorError('conflict', `the agent of ${nodeId} is not connected, and only it has the log`, {
     hint: `llmgw ctl node ${nodeId} shows since when`,
   });
-}
-
-/** Where a shard is: by record, or because its node reports it. */
-function shardOf(reading: ClusterReading, id: string): { readonly nodeId: string; readonly shardId: string } {
-  const decided = reading.replicas.flatMap(({ record }) => record.shards);
-  const reported = reading.snapshot.nodes.flatMap((node) =>
-    node.shards.map((shard) => ({ shardId: shard.shardId, nodeId: node.id })),
-  );
-  const all = [...decided, ...reported];
-  const exact = all.find((shard) => shard.shardId === id);
-  if (exact !== undefined) return exact;
-  const replica = reading.replicas.find(({ record }) => record.id === id || record.id.startsWith(id));
-  const head = replica?.record.shards.find((shard) => shard.rank === 0);
-  if (head !== undefined) return head;
-  const beginning = all.find((shard) => shard.shardId.startsWith(id));
-  if (beginning !== undefined) return beginning;
-  throw notFound('shard', id, [...new Set(all.map((shard) => shard.shardId))]);
 }

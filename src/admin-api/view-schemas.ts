@@ -52,7 +52,7 @@ const TEXTS = {
   LearnedFact:
     '{"type":"object","properties":{"model":{"type":"string"},"profile":{"type":"string"},"gpuType":{"type":"string"},"memoryPeakBytes":{"type":"number"},"loadMs":{"type":"array","items":{"type":"number"},"description":"The last load times, ms, newest last; bounded."}},"required":["model","profile","gpuType","loadMs"]}',
   LogView:
-    '{"type":"object","properties":{"shardId":{"type":"string"},"text":{"type":"string"}},"required":["shardId","text"]}',
+    '{"type":"object","properties":{"shardId":{"type":"string"},"nodeId":{"type":"string","description":"The node that had it: after a move the run before was elsewhere."},"text":{"type":"string"}},"required":["shardId","nodeId","text"]}',
   ModelChange:
     '{"type":"object","properties":{"model":{"type":"string"},"kind":{"type":"string","enum":["added","removed","changed"]},"changes":{"type":"array","items":{"$ref":"#/components/schemas/FieldChange"}},"rolls":{"type":"array","items":{"type":"string"},"description":"Profiles whose engines must be replaced: their digest differs or they are gone."}},"required":["model","kind","changes","rolls"]}',
   ModelDetailView:

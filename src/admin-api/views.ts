@@ -348,6 +348,8 @@ export interface RemovedView {
 /** `GET shards/{id}/logs` */
 export interface LogView {
   readonly shardId: string;
+  /** The node that had it: after a move the run before was elsewhere. */
+  readonly nodeId: string;
   readonly text: string;
 }
 

@@ -144,6 +144,11 @@ export class FakeAgent {
     this.send(logChunkToWire({ requestId, data: Buffer.from(text), end }));
   }
 
+  /** Answers that it has no such log. */
+  noLog(requestId: string, error: string): void {
+    this.send(logChunkToWire({ requestId, data: new Uint8Array(), end: true, error }));
+  }
+
   /** Any message, however wrong. */
   send(message: WireAgentMessage): void {
     if (this.status === undefined) this.stream.write(message);

@@ -14,7 +14,7 @@ interface LogsOptions {
 export class CtlLogsCommand extends CtlCommandBase {
   protected override readonly examples = [
     ['llmgw ctl logs qwen-x7k2p -f', 'the end of the log, and on'],
-    ['llmgw ctl logs qwen-x7k2p --previous', 'what the run before the last restart wrote'],
+    ['llmgw ctl logs qwen-x7k2p --previous', 'what the run before the last start wrote, wherever it was'],
   ] as const;
 
   @Option({ flags: '-f, --follow', description: 'go on until interrupted' })
@@ -39,6 +39,7 @@ export class CtlLogsCommand extends CtlCommandBase {
     if (follow !== true) {
       const log = await this.client.get<LogView>(path, { tail, previous });
       const text = this.format === 'json' ? JSON.stringify(log) : plainLines(log.text);
+      if (previous === true) process.stderr.write(`the run before, on ${log.nodeId}:\n`);
       process.stdout.write(text === '' || text.endsWith('\n') ? text : `${text}\n`);
       return;
     }
