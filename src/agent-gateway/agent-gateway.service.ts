@@ -133,7 +133,9 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   }
 
   drainShard(term: number, command: DrainShardCommand): DispatchResult {
-    return this.dispatch(term, command, (commandId) => drainToWire({ term, commandId, ...command }));
+    // Nothing waits for what an agent makes of it, so it is not among the commands that keep a shard unsettled.
+    return this.send(term, command.nodeId, (commandId) => drainToWire({ term, commandId, ...command }))
+      .result;
   }
 
   connectedNodes(): readonly string[] {
@@ -146,16 +148,30 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
 
   private dispatch(
     term: number,
-    command: StartShardCommand | StopShardCommand | DrainShardCommand,
+    command: StartShardCommand | StopShardCommand,
     build: (commandId: string) => WireServerMessage,
   ): DispatchResult {
-    if (term < this.term.current()) return { sent: false, reason: 'staleTerm' };
-    const holder = this.holders.get(command.nodeId);
-    if (holder === undefined) return { sent: false, reason: 'notConnected' };
+    const { result, commandId } = this.send(term, command.nodeId, build);
+    if (result.sent)
+      this.inventory.commandSent(command.nodeId, commandId, shardKey(command.shardId, command.generation));
+    return result;
+  }
+
+  private send(
+    term: number,
+    nodeId: string,
+    build: (commandId: string) => WireServerMessage,
+  ): { readonly result: DispatchResult; readonly commandId: string } {
     const commandId = `${term}-${++this.commands}`;
-    if (!holder.session.send(build(commandId))) return { sent: false, reason: 'backlogged' };
-    this.inventory.commandSent(command.nodeId, commandId, shardKey(command.shardId, command.generation));
-    return { sent: true };
+    const unsent = (reason: Extract<DispatchResult, { sent: false }>['reason']) => ({
+      result: { sent: false, reason } as const,
+      commandId,
+    });
+    if (term < this.term.current()) return unsent('staleTerm');
+    const holder = this.holders.get(nodeId);
+    if (holder === undefined) return unsent('notConnected');
+    if (!holder.session.send(build(commandId))) return unsent('backlogged');
+    return { result: { sent: true }, commandId };
   }
 
   // ------------------------------------------------------------ what sessions tell

@@ -18,13 +18,14 @@ import {
 } from './engine-watch.js';
 import type { EngineCatalog } from './engines/catalog.js';
 import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js';
-import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.js';
+import type { Launch, LaunchSettings } from './engines/launch.js';
 import { readVerdict } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { gpuUsage } from './gpu/usage.js';
 import { LoadProgress } from './load-progress.js';
 import type { LogWarden } from './log-warden.js';
 import { optional } from './optional.js';
+import { planStart } from './plan-start.js';
 import type { ProcessTable } from './process-table.js';
 import { redactor, SECRET_NAME } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
@@ -246,14 +247,14 @@ export class ShardRunner {
     if (this.stopping.signal.aborted) return STOPPED;
     const driver = this.deps.engines.driver(this.spec.engine);
     if (driver === undefined) return notOffered(this.spec);
-    const launch = await this.plan(driver, command);
+    const launch = await planStart(driver, command, this.deps);
     if (isRefusal(launch)) return launch;
     const obstacle = await this.clearTheWay(driver, command, launch);
     if (this.stopping.signal.aborted) return STOPPED;
     if (this.leaving.signal.aborted) return undefined;
     if (obstacle !== undefined) return obstacle;
     // Once more, with what the last look at the GPUs showed.
-    const fresh = await this.plan(driver, command);
+    const fresh = await planStart(driver, command, this.deps);
     if (isRefusal(fresh)) return fresh;
     try {
       await this.spawn(fresh);
@@ -263,21 +264,6 @@ export class ShardRunner {
       throw error;
     }
     return this.watch(driver);
-  }
-
-  private plan(driver: EngineDriver, command: StartShardCommand): Promise<Launch | Refusal> {
-    const { engines, launch, gpus } = this.deps;
-    const { gpuUuids } = this.spec;
-    const picture = gpus.picture();
-    const devices = picture?.gpus.filter(({ uuid }) => gpuUuids.includes(uuid)) ?? [];
-    const indices = gpuUuids.flatMap((uuid) => picture?.indices.get(uuid) ?? []);
-    const totals = devices.flatMap(({ memoryTotalBytes }) => memoryTotalBytes ?? []);
-    return planLaunch(driver, engines.settings(driver.kind), command, {
-      ...launch,
-      ...optional('gpuVendor', devices[0]?.vendor),
-      ...optional('gpuIndices', indices.length === gpuUuids.length ? indices : undefined),
-      ...optional('gpuMemoryTotalBytes', totals.length === 0 ? undefined : Math.min(...totals)),
-    });
   }
 
   /** Everything that must hold before the start; waits where waiting helps. */
