@@ -30,8 +30,20 @@ export interface Choice {
   readonly finish: GenerationResult['finish'];
 }
 
+/** Writes answers in the form of one API, whole or as events. */
+export interface AnswerWriter {
+  /** What opens a choice; `usage` at its first token. */
+  opening(index: number, usage: Usage): string;
+  /** `usage` only when running usage was asked for. */
+  text(index: number, text: string, usage?: Usage): string;
+  closing(index: number, finish: GenerationResult['finish'], usage: Usage): string;
+  /** The end of the stream. */
+  end(usage: Usage): string;
+  whole(choices: readonly Choice[], usage: Usage): string;
+}
+
 /** Writes OpenAI's answers, chat or plain, whole or as events. */
-export class CompletionWriter {
+export class CompletionWriter implements AnswerWriter {
   constructor(
     private readonly chat: boolean,
     private readonly id: string,
@@ -45,7 +57,6 @@ export class CompletionWriter {
     return this.chat ? this.event(index, { delta: { role: 'assistant', content: '' } }, null) : '';
   }
 
-  /** `usage` only when running usage was asked for. */
   text(index: number, text: string, usage?: Usage): string {
     return this.event(index, this.chat ? { delta: { content: text } } : { text }, null, usage);
   }

@@ -116,6 +116,42 @@ describe.skipIf(!availability.available)('EmbeddedEngine', () => {
     expect(new Set(others.map((other) => other.choices[0]?.message?.content)).size).toBeGreaterThan(1);
   });
 
+  it('speaks Anthropic’s API, streamed and not, and counts the tokens of a request', async () => {
+    const messages = [{ role: 'user', content: [{ type: 'text', text: 'hello' }] }];
+    const body = { model: 'tiny', system: 'Be brief.', messages, max_tokens: 12, seed: 5 };
+    const whole = (await post('/v1/messages', body)).json as {
+      content: { text: string }[];
+      usage: { input_tokens: number; output_tokens: number; cache_read_input_tokens: number };
+    };
+    expect(whole).toMatchObject({
+      ...{ type: 'message', role: 'assistant', model: 'tiny', stop_reason: 'max_tokens' },
+      content: [{ type: 'text', text: expect.stringMatching(/^[A-Z][a-z]+ [a-z]/) as string }],
+      usage: { output_tokens: 12 },
+    });
+    const { text } = await post('/v1/messages?beta=true', { ...body, stream: true });
+    const events = eventData(text).map((data) => JSON.parse(data) as Record<string, unknown>);
+    expect([...text.matchAll(/^event: (.*)$/gm)].map((match) => match[1])).toEqual(
+      events.map((event) => event['type']),
+    );
+    const deltas = events.filter((event) => event['type'] === 'content_block_delta');
+    expect(deltas.map((event) => (event['delta'] as { text: string }).text).join('')).toBe(
+      whole.content[0]?.text,
+    );
+    const others = events.filter((event) => event['type'] !== 'content_block_delta');
+    expect(others).toMatchObject([
+      { type: 'message_start', message: { usage: { output_tokens: 0 } } },
+      { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
+      { type: 'ping' },
+      { type: 'content_block_stop', index: 0 },
+      { type: 'message_delta', delta: { stop_reason: 'max_tokens' }, usage: { output_tokens: 12 } },
+      { type: 'message_stop' },
+    ]);
+    const counted = await post('/v1/messages/count_tokens', body);
+    const { input_tokens: input, cache_read_input_tokens: cached } = whole.usage;
+    expect(counted.json).toEqual({ input_tokens: input + cached });
+    expect((await post('/v1/messages', { model: 'tiny', messages })).status).toBe(400);
+  });
+
   it('is greedy at temperature 0, whatever the seed', async () => {
     const texts = await Promise.all(
       [1, 2].map(

@@ -7,10 +7,11 @@ import { ApiError } from './api-error.js';
 import { EngineMetrics } from './engine-metrics.js';
 import { readBody, send, sendError, sendJson } from './http-answer.js';
 import { LlamaRuntime, type LlamaSlot } from './llama-runtime.js';
+import { withSystem } from './messages-writer.js';
 import { DEFAULT_EMBEDDED_OPTIONS, type EmbeddedOptions } from './options.js';
 import { SlotAbortedError, SlotPool } from './slot-pool.js';
 import { readMessages, readPrompts } from './text-request.js';
-import { TextService } from './text-service.js';
+import { type TextApi, TextService } from './text-service.js';
 
 /** How often a stop looks whether the last request has ended, milliseconds. */
 const STOP_POLL_MS = 10;
@@ -157,18 +158,15 @@ export class EmbeddedEngine {
     const body = parsed.object;
     switch (path) {
       case '/v1/chat/completions':
-      case '/v1/completions': {
-        const model = this.modelOf(body);
-        const requestId = request.headers['x-request-id'];
-        const chat = path === '/v1/chat/completions';
-        return loaded.text.answer(
-          body,
-          chat,
-          model,
-          typeof requestId === 'string' ? requestId : undefined,
-          response,
-          signal,
-        );
+        return this.answer(body, 'chat', loaded, request, response, signal);
+      case '/v1/completions':
+        return this.answer(body, 'completions', loaded, request, response, signal);
+      case '/v1/messages':
+        return this.answer(body, 'messages', loaded, request, response, signal);
+      case '/v1/messages/count_tokens': {
+        this.modelOf(body);
+        const { length } = loaded.runtime.renderChat(readMessages(withSystem(body)));
+        return sendJson(response, 200, JSON.stringify({ input_tokens: length }));
       }
       case '/v1/embeddings':
         return sendJson(response, 200, await this.embed(body, this.modelOf(body), loaded, signal));
@@ -181,6 +179,19 @@ export class EmbeddedEngine {
       default:
         throw new ApiError(404, 'Not Found');
     }
+  }
+
+  private answer(
+    body: JsonObject,
+    api: TextApi,
+    { text }: Loaded,
+    request: IncomingMessage,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const id = request.headers['x-request-id'];
+    const requestId = typeof id === 'string' ? id : undefined;
+    return text.answer(body, api, this.modelOf(body), requestId, response, signal);
   }
 
   private get(path: string, { runtime }: Loaded, response: ServerResponse): void {

@@ -30,7 +30,8 @@ export function sendError(response: ServerResponse, error: ApiError): void {
   if (response.destroyed || response.writableEnded) return;
   if (!response.headersSent) return sendJson(response, error.status, error.body);
   if (response.getHeader('content-type') === 'text/event-stream') {
-    response.end(`data: ${error.body}\n\n`);
+    // Named, since readers of named events see no other; to all others the name says nothing.
+    response.end(`event: error\ndata: ${error.body}\n\n`);
     return;
   }
   response.destroy();

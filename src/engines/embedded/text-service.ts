@@ -4,10 +4,17 @@ import type { Clock } from '../../shared/clock.js';
 import type { Random } from '../../shared/random.js';
 import type { JsonObject } from '../json-fields.js';
 import { ApiError } from './api-error.js';
-import { addUsage, type Choice, CompletionWriter, type Usage } from './completion-writer.js';
+import {
+  addUsage,
+  type AnswerWriter,
+  type Choice,
+  CompletionWriter,
+  type Usage,
+} from './completion-writer.js';
 import type { EngineMetrics } from './engine-metrics.js';
 import { sendJson } from './http-answer.js';
 import type { LlamaRuntime, LlamaSlot, Sampling } from './llama-runtime.js';
+import { chatRequestOf, MessagesWriter } from './messages-writer.js';
 import { SlotAbortedError, type SlotPool, SlotRefusedError } from './slot-pool.js';
 import { type Prompt, readMessages, readPrompts, readTextRequest, type TextRequest } from './text-request.js';
 
@@ -27,7 +34,10 @@ interface Finished {
 
 type OnText = (text: string, usage: Usage) => void;
 
-/** Answers `/v1/chat/completions` and `/v1/completions`. */
+/** The API a request for text came by. */
+export type TextApi = 'chat' | 'completions' | 'messages';
+
+/** Answers `/v1/chat/completions`, `/v1/completions` and `/v1/messages`. */
 export class TextService {
   constructor(private readonly parts: TextServiceParts) {}
 
@@ -36,27 +46,34 @@ export class TextService {
    * `signal` aborted, and then nothing was or will be written.
    */
   async answer(
-    body: JsonObject,
-    chat: boolean,
+    received: JsonObject,
+    api: TextApi,
     model: string,
     requestId: string | undefined,
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
-    const { runtime, clock, random } = this.parts;
+    const { runtime, random } = this.parts;
+    const body = api === 'messages' ? chatRequestOf(received) : received;
+    const chat = api !== 'completions';
     const request = readTextRequest(body, chat, random);
     const prompts = chat
       ? [runtime.renderChat(readMessages(body))]
       : readPrompts(body['prompt'], 'prompt').map((prompt) => this.tokensOf(prompt));
     for (const tokens of prompts) this.checkLength(tokens, chat ? 'messages' : 'prompt');
-    const id = `${chat ? 'chatcmpl' : 'cmpl'}-${requestId ?? randomUUID()}`;
-    const createdS = Math.floor(clock.wallMs() / 1000);
-    const writer = new CompletionWriter(chat, id, model, createdS, request.includeUsage);
+    const writer = this.writerFor(api, requestId ?? randomUUID(), model, request.includeUsage);
     if (request.stream) await this.stream(prompts, request, writer, response, signal);
     else {
       const { choices, usage } = await this.runAll(prompts, request.sampling, signal, () => {});
       sendJson(response, 200, writer.whole(choices, usage));
     }
+  }
+
+  private writerFor(api: TextApi, id: string, model: string, includeUsage: boolean): AnswerWriter {
+    if (api === 'messages') return new MessagesWriter(`msg_${id}`, model);
+    const createdS = Math.floor(this.parts.clock.wallMs() / 1000);
+    const chat = api === 'chat';
+    return new CompletionWriter(chat, `${chat ? 'chatcmpl' : 'cmpl'}-${id}`, model, createdS, includeUsage);
   }
 
   /** Tokens of a prompt given as text or as ids. Throws `ApiError` 400 for ids the model does not have. */
@@ -85,7 +102,7 @@ export class TextService {
   private async stream(
     prompts: readonly number[][],
     request: TextRequest,
-    writer: CompletionWriter,
+    writer: AnswerWriter,
     response: ServerResponse,
     signal: AbortSignal,
   ): Promise<void> {
@@ -96,10 +113,8 @@ export class TextService {
       signal,
       (index, text, running) => {
         // The head leaves with the first token: what fails before it is a real status.
-        if (!response.headersSent) {
-          response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' });
-        }
-        const opening = opened.has(index) ? '' : writer.opening(index);
+        beginStream(response);
+        const opening = opened.has(index) ? '' : writer.opening(index, running);
         opened.add(index);
         const event =
           text === '' ? '' : writer.text(index, text, request.continuousUsage ? running : undefined);
@@ -107,7 +122,12 @@ export class TextService {
         if (opening + event !== '') response.write(opening + event);
       },
     );
-    const closings = choices.map(({ finish }, index) => writer.closing(index, finish));
+    // The model may have ended before its first token.
+    beginStream(response);
+    const closings = choices.map(({ finish }, index) => {
+      const opening = opened.has(index) ? '' : writer.opening(index, usage);
+      return opening + writer.closing(index, finish, usage);
+    });
     response.end(closings.join('') + writer.end(usage));
   }
 
@@ -175,6 +195,11 @@ export class TextService {
       pool.release(slot);
     }
   }
+}
+
+function beginStream(response: ServerResponse): void {
+  if (response.headersSent) return;
+  response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-cache' });
 }
 
 async function acquire(
