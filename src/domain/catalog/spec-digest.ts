@@ -1,7 +1,7 @@
 /**
  * A digest of everything an engine process depends on. Two equal digests mean: the running process is what the catalog
  * wants, touch nothing. So it holds exactly what reaches the engine and nothing else: aliases, weights of traffic, priorities,
- * replica counts and the order of keys in a file must never restart an engine.
+ * replica counts, the GPU type wanted of a new place and the order of keys in a file must never restart an engine.
  */
 import type { ModelSpec, Profile } from '../cluster.js';
 
@@ -17,7 +17,6 @@ export function specDigest(model: ModelSpec, profile: Profile): string {
       shards: profile.shards,
       gpus: profile.gpus,
       gpuMemoryBytes: profile.gpuMemoryBytes,
-      gpuType: profile.gpuType,
       args: profile.args,
       env: profile.env,
       maxConcurrency: profile.maxConcurrency,

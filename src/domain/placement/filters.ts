@@ -210,12 +210,18 @@ function backoffLeftMs({ world, query, node }: NodeCandidate): number {
 
 // ---------------------------------------------------------------- devices
 
+/** Whether a device is of the type the profile wants. */
+export function fitsType(
+  profile: Pick<Profile, 'gpuType'>,
+  gpu: Pick<GpuReport, 'vendor' | 'type'>,
+): boolean {
+  const pattern = profile.gpuType;
+  if (pattern === undefined) return true;
+  return matchesGlob(pattern, pattern.includes('/') ? `${gpu.vendor}/${gpu.type}` : gpu.type);
+}
+
 const typeFilter: Filter<GpuCandidate> = {
-  blocks: ({ gpu, profile }) => {
-    const pattern = profile.gpuType;
-    if (pattern === undefined) return false;
-    return !matchesGlob(pattern, pattern.includes('/') ? `${gpu.vendor}/${gpu.type}` : gpu.type);
-  },
+  blocks: ({ gpu, profile }) => !fitsType(profile, gpu),
   reason: ({ gpu, profile }) =>
     placementReason('gpu_type_mismatch', `is ${gpu.vendor}/${gpu.type}, wants ${profile.gpuType ?? '*'}`),
 };

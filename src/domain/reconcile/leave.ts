@@ -1,5 +1,6 @@
 /** Why a replica must leave where it is, although nothing is wrong with itself. */
 import type { NodeView, Reason, ReplicaRecord, ShardAssignment } from '../cluster.js';
+import { fitsType } from '../placement/filters.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
 
@@ -12,6 +13,29 @@ export function leaveReason(pass: Pass, record: ReplicaRecord): Reason | undefin
   }
   if (record.shards.length > 0 && !pass.isCurrent(record))
     return because('profile_changed', `${record.model}/${record.profile} has changed since it was started`);
+  const wrongType = gpuTypeLeft(pass, record);
+  if (wrongType !== undefined) return wrongType;
+  if (record.shards.length > 0 && record.restart !== undefined)
+    return because('restart_wanted', `${record.restart.actor} wants a new copy in its place`);
+  return undefined;
+}
+
+/** Whether the reason is a new copy in place of an old one, rather than a place that must be left. */
+export function isRollReason(reason: Reason): boolean {
+  return reason.code === 'profile_changed' || reason.code === 'restart_wanted';
+}
+
+/** The type wanted of a GPU is no part of what an engine is started with: it matters where it is not met, and nowhere else. */
+function gpuTypeLeft(pass: Pass, record: ReplicaRecord): Reason | undefined {
+  const profile = pass.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
+  if (profile?.gpuType === undefined) return undefined;
+  for (const { nodeId, gpuUuids } of record.shards) {
+    const gpus = pass.nodes.get(nodeId)?.gpus ?? [];
+    const wrong = gpus.find((gpu) => gpuUuids.includes(gpu.uuid) && !fitsType(profile, gpu));
+    if (wrong === undefined) continue;
+    const message = `${record.model}/${profile.name} now wants ${profile.gpuType}, ${nodeId}/${wrong.uuid} is ${wrong.type}`;
+    return because('profile_changed', message);
+  }
   return undefined;
 }
 

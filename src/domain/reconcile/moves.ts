@@ -6,7 +6,7 @@
 import type { ModelSpec, NodeView, Reason, ReplicaRecord } from '../cluster.js';
 import { place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
-import { leaveReason } from './leave.js';
+import { isRollReason, leaveReason } from './leave.js';
 import { loadP95Ms } from './learn.js';
 import type { Pass } from './pass.js';
 import { loadsFull, putPlaced } from './places.js';
@@ -58,6 +58,7 @@ function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord,
     forceOut(pass, record);
     return;
   }
+  if (giveUpReplacement(pass, replacement)) return;
   const waitedMs = pass.nowMs - pass.memoryOf(replacement).sinceMs;
   const boundMs = replacementBoundMs(pass, replacement);
   if (waitedMs >= boundMs) {
@@ -72,6 +73,16 @@ function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord,
     });
     pass.notDone.push({ subject: `replica/${record.id}`, reason: waits });
   }
+}
+
+/** A new copy that is itself not wanted any more, before it ever served: waiting for it would be waiting for nothing. */
+function giveUpReplacement(pass: Pass, replacement: ReplicaRecord): boolean {
+  const reason = leaveReason(pass, replacement);
+  const seen = pass.observed(replacement);
+  if (reason === undefined || seen.ready || seen.silent || replacement.readyWallMs !== undefined)
+    return false;
+  leave(pass, replacement, reason);
+  return true;
 }
 
 /** Time a replacement may take: twice the learned p95 of its load, at least the floor. */
@@ -127,7 +138,7 @@ function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reas
     pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
     return;
   }
-  const rolling = reason.code === 'profile_changed';
+  const rolling = isRollReason(reason);
   const allowed = rolling
     ? maySwap(pass, model)
     : drainIntents(pass, record).some((intent) => intent.allowGap === true);

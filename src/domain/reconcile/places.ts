@@ -156,8 +156,10 @@ export function putPlaced(
   reason: Reason,
 ): void {
   const explanation = explainDecision(pass.world(), query, placement);
+  // A new start is the new copy that was wanted.
+  const { restart: _restart, ...wanted } = record;
   const placed: ReplicaRecord = {
-    ...record,
+    ...wanted,
     profile: placement.profile.name,
     specDigest: pass.digestOf(record.model, placement.profile.name) ?? '',
     generation: query.generation,

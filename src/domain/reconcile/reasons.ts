@@ -15,6 +15,7 @@ export const RECONCILE_REASONS = {
   gpu_draining: 'its GPU is being drained',
   gpu_failed: 'its GPU is excluded or gone',
   profile_changed: 'the model or profile has changed',
+  restart_wanted: 'an operator wants a new copy in its place',
   node_lost: 'its node was given up',
   node_removed: 'its node was removed',
   revived: 'what made it leave no longer holds',
