@@ -8,6 +8,7 @@ import { AuditLog } from './audit-log.js';
 import { BackupController } from './backup.controller.js';
 import { ChangesController } from './changes.controller.js';
 import { ClusterReader } from './cluster-reader.js';
+import { ConfigPlanService } from './config-plan.service.js';
 import { ConfigReloadService, RELOAD_SETTINGS, type ReloadSettings } from './config-reload.service.js';
 import { ConfigController } from './config.controller.js';
 import { DebugController } from './debug.controller.js';
@@ -49,6 +50,7 @@ const commonProviders = (options: { readonly reload: ReloadSettings }) => [
   { provide: RELOAD_SETTINGS, useValue: options.reload },
   AuditLog,
   ConfigReloadService,
+  ConfigPlanService,
   KeysService,
   TokensService,
 ];

@@ -52,4 +52,11 @@ export class ChangesController {
   restart(@Req() request: FastifyRequest, @Param('name') name: string): ModelResultView {
     return this.operations.restart(callerOf(request), name);
   }
+
+  @Post('replicas/:id/restart')
+  @Doc({ summary: 'Replaces one copy, the new one first.', returns: 'ModelResultView' })
+  @HttpCode(200)
+  restartReplica(@Req() request: FastifyRequest, @Param('id') id: string): ModelResultView {
+    return this.operations.restartReplica(callerOf(request), id);
+  }
 }

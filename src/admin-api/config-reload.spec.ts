@@ -177,3 +177,85 @@ describe('reloading', () => {
     await waitFor(async () => (await names()).length === 2, { what: 'both models' });
   });
 });
+
+describe('a plan', () => {
+  const yaml = (server: ControlServer, models: string): string => `
+listen: 127.0.0.1:0
+adminListen: 127.0.0.1:0
+agentListen: 127.0.0.1:0
+stateDir: ${server.config.stateDir}
+shutdownGrace: 1s
+control: { interval: 100ms, settleAfterStart: 0s }
+models:${models}`;
+  const m1 = (args: string): string => `
+  - name: m1
+    profiles:
+      - { name: p, engine: sim, args: ${args} }`;
+  const plan = (server: ControlServer, text: string) =>
+    server.admin('config/plan', { method: 'POST', body: { text, name: '/etc/new.yaml' } });
+
+  it('of what is in force, however it is written, is empty', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    const answer = await plan(server, `# the same\n${yaml(server, m1('[]'))}`);
+    expect(answer.json).toMatchObject({
+      changed: false,
+      models: [],
+      settings: [],
+      steps: [],
+      needsRestart: [],
+    });
+  });
+
+  it('has the steps in order, and does none of them', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    await server.join('n1', { gpus: [] });
+    await waitFor(async () => (await server.admin('models/m1')).json.ready === 1, { what: 'm1 Ready' });
+    const answer = await plan(server, yaml(server, m1('["--slots", "2"]')));
+    expect(answer.status).toBe(200);
+    expect(answer.json).toMatchObject({
+      changed: true,
+      models: [{ model: 'm1', rolls: ['p'] }],
+      steps: [
+        { kind: 'starts', replica: 'm1 (new 1)', nodes: ['n1'], atMs: 0 },
+        { kind: 'serves', replica: 'm1 (new 1)' },
+        { kind: 'leaves', inflight: 0 },
+        { kind: 'stopped' },
+      ],
+      service: [{ model: 'm1', now: 1, fewest: 1, gapMs: 0 }],
+      unmeasured: [],
+    });
+    expect((await server.admin('replicas')).json.items).toHaveLength(1);
+    expect((await server.admin('status')).json.config.lastReloadAt).toBeUndefined();
+  });
+
+  it('of what is not valid names everything under the name given, and spoils no status', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    const answer = await plan(server, 'modles: []\nlisten: 8080\n');
+    expect(answer.status).toBe(400);
+    const { problems } = answer.json.error;
+    expect(problems).toMatchObject([
+      { source: '/etc/new.yaml', line: 1, path: 'modles' },
+      { source: '/etc/new.yaml', line: 2, path: 'listen' },
+    ]);
+    expect(await metric(server)).toBe('1');
+  });
+});
+
+describe('restarting', () => {
+  it('of one replica is stored, told, and the same when asked again', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    await server.join('n1', { gpus: [] });
+    await waitFor(async () => (await server.admin('models/m1')).json.ready === 1, { what: 'm1 Ready' });
+    const [{ id }] = (await server.admin('replicas')).json.items;
+    const ask = () => server.admin(`replicas/${id}/restart`, { method: 'POST', body: {} });
+    expect((await ask()).json).toMatchObject({ changed: true, replica: id, model: 'm1' });
+    expect((await ask()).json).toMatchObject({ changed: false });
+    expect(await eventTypes(server)).toContain('ReplicaRestarted');
+    await waitFor(async () => (await server.admin('replicas')).json.items.length === 2, {
+      what: 'the new copy',
+    });
+    const again = (await server.admin('models/m1/restart', { method: 'POST', body: {} })).json;
+    expect(again.changed).toBe(true);
+    expect((await server.admin('models/m1/restart', { method: 'POST', body: {} })).json.changed).toBe(false);
+  });
+});

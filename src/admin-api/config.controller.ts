@@ -1,17 +1,19 @@
-import { Controller, Get, HttpCode, Inject, Post, Query, Req } from '@nestjs/common';
+import { Body, Controller, Get, HttpCode, Inject, Post, Query, Req } from '@nestjs/common';
 import { Type } from 'class-transformer';
-import { IsInt, IsOptional, Max, Min } from 'class-validator';
+import { IsInt, IsOptional, IsString, Max, MaxLength, Min } from 'class-validator';
 import type { FastifyRequest } from 'fastify';
+import { MAX_FILE_BYTES } from '../config/load.js';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { maskConfig } from '../config/written.js';
 import { Doc } from './api-doc.js';
 import { AuditLog } from './audit-log.js';
+import { ConfigPlanService } from './config-plan.service.js';
 import { ConfigReloadService } from './config-reload.service.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { configStatus } from './status.controller.js';
-import type { AuditView, ConfigView, ListView, ReloadResultView } from './views.js';
+import type { AuditView, ConfigPlanView, ConfigView, ListView, ReloadResultView } from './views.js';
 
 class AuditQuery {
   @IsOptional()
@@ -22,6 +24,20 @@ class AuditQuery {
   limit = 200;
 }
 
+/** A configuration that is not on the server's disk. */
+class PlanDto {
+  /** The content of the file. */
+  @IsString({ message: 'text: expected the text of a configuration file' })
+  @MaxLength(MAX_FILE_BYTES)
+  text!: string;
+
+  /** What problems call it. */
+  @IsOptional()
+  @IsString()
+  @MaxLength(4_096)
+  name = 'configuration';
+}
+
 /** What is configured, and who changed what. */
 @Controller('admin/v1')
 export class ConfigController {
@@ -30,6 +46,7 @@ export class ConfigController {
     @Inject(SERVER_FACTS) private readonly facts: ServerFacts,
     @Inject(AuditLog) private readonly audit: AuditLog,
     @Inject(ConfigReloadService) private readonly reloads: ConfigReloadService,
+    @Inject(ConfigPlanService) private readonly plans: ConfigPlanService,
   ) {}
 
   @Get('config')
@@ -46,6 +63,15 @@ export class ConfigController {
   @HttpCode(200)
   reload(@Req() request: FastifyRequest): ReloadResultView {
     return this.reloads.reload(callerOf(request));
+  }
+
+  /** Flags and environment of this server count as they would in a reload. */
+  @Post('config/plan')
+  @Doc({ summary: 'What a configuration would change; nothing is done.', returns: 'ConfigPlanView' })
+  @RequireRole('operator')
+  @HttpCode(200)
+  async plan(@Body() body: PlanDto): Promise<ConfigPlanView> {
+    return this.plans.plan(body);
   }
 
   /** Newest first. */

@@ -1,5 +1,6 @@
 import { Inject, Injectable } from '@nestjs/common';
-import type { NodeView, SchedulingIntent } from '../domain/cluster.js';
+import { specDigest } from '../domain/catalog/spec-digest.js';
+import type { ModelSpec, NodeView, ReplicaRecord, SchedulingIntent } from '../domain/cluster.js';
 import type { EventInput } from '../events/event-log.js';
 import { planDrain, type DrainPlan } from '../domain/reconcile/plan-drain.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
@@ -95,6 +96,14 @@ export class OperationsService {
   /** Replaces every replica, one by one and the new one first: an ordinary rolling change of a new digest. */
   restart(caller: Caller, name: string): ModelResultView {
     const model = this.cluster.model(name);
+    if (this.isRestarting(model)) {
+      return {
+        model: model.name,
+        changed: false,
+        desired: model.replicas,
+        notes: ['its restart is under way already', `watch it: llmgw ctl replicas --model ${model.name}`],
+      };
+    }
     const entry = { caller, action: 'restart', target: model.name };
     this.changeModel(entry, 'ModelRestarted', { restartedWallMs: this.settings.clock.wallMs() });
     return {
@@ -105,6 +114,59 @@ export class OperationsService {
         `${model.name} is being replaced, new copies first`,
         `watch it: llmgw ctl replicas --model ${model.name}`,
       ],
+    };
+  }
+
+  /** Whether a copy from before the last restart still runs: asked again, it is the same restart. */
+  private isRestarting(model: ModelSpec): boolean {
+    if (model.restartedWallMs === undefined) return false;
+    const digests = new Set(model.profiles.map((profile) => specDigest(model, profile)));
+    const replicas = this.cluster.read().replicasOf(model.name);
+    return replicas.some(
+      ({ record }) => record.intent === 'run' && record.shards.length > 0 && !digests.has(record.specDigest),
+    );
+  }
+
+  /** Replaces one replica, the new one first; asked again while it is under way, nothing changes. */
+  restartReplica(caller: Caller, id: string): ModelResultView {
+    const reading = this.cluster.read();
+    const { record } = this.cluster.replica(reading, id);
+    const desired = reading.snapshot.models.find(({ name }) => name === record.model)?.replicas ?? 0;
+    const answer = { model: record.model, replica: record.id, desired };
+    if (record.intent !== 'run') {
+      throw new OperatorError(
+        'conflict',
+        `replica ${record.id} is on its way out: ${record.intentReason.message}`,
+      );
+    }
+    if (record.shards.length === 0) {
+      throw new OperatorError(
+        'conflict',
+        `replica ${record.id} has no place yet, there is nothing to restart`,
+        {
+          hint: `why: llmgw ctl explain-placement ${record.model}`,
+        },
+      );
+    }
+    if (record.restart !== undefined)
+      return { ...answer, changed: false, notes: ['its restart is under way already'] };
+    const entry = { caller, action: 'restart', target: record.id };
+    const value: ReplicaRecord = {
+      ...record,
+      restart: { actor: caller.name, atWallMs: this.settings.clock.wallMs() },
+    };
+    this.audit.commit(entry, [{ op: 'put', collection: 'replicas', key: record.id, value }], {
+      type: 'ReplicaRestarted',
+      subject: { kind: 'replica', id: record.id },
+      reason: { code: 'operator', message: `restart by ${caller.name}` },
+      actor: caller.name,
+      related: [{ kind: 'model', id: record.model }],
+    });
+    this.reconciler.wake();
+    return {
+      ...answer,
+      changed: true,
+      notes: ['a new copy is started first', `watch it: llmgw ctl replicas --model ${record.model}`],
     };
   }
 

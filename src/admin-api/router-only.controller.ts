@@ -16,6 +16,7 @@ export class RouterOnlyController {
     'models/:name/:action',
     'replicas',
     'replicas/:id',
+    'replicas/:id/:action',
     'placements/:model/explain',
     'shards/:id/logs',
   ])

@@ -76,16 +76,16 @@ export class ControlServer {
     this.running = await startServer(this.config, {
       logger,
       random: seededRandom(7),
-      source: { file: 'llmgw.yaml', load: (instead) => this.read(instead?.text) },
+      source: { file: 'llmgw.yaml', load: (instead) => this.read(instead) },
     });
   }
 
   /** What a reload reads: changes against the configuration of the start, or the error of reading it. */
   edited: Partial<ServerConfig> | ConfigError = {};
 
-  private read(text: string | undefined): LoadedConfig<ServerConfig> {
+  private read(instead: { name: string; text: string } | undefined): LoadedConfig<ServerConfig> {
     if (this.edited instanceof ConfigError) throw this.edited;
-    if (text !== undefined) return loadServerConfig({ file: 'given.yaml', text, env: {} });
+    if (instead !== undefined) return loadServerConfig({ file: instead.name, text: instead.text, env: {} });
     const config = Object.assign(new ServerConfig(), this.config, this.edited);
     return { config, warnings: [], origins: new Map() };
   }

@@ -1,8 +1,12 @@
 /** `ctl config`: what a running server is configured to do. */
-import type { ReloadResultView } from '../../admin-api/views.js';
-import { GroupCommand } from '../llmgw-command.js';
-import { SubCommand } from '../nest-commander-lean.js';
-import { renderReload } from '../render/config-changes.js';
+import { readFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import type { ConfigPlanView, ReloadResultView } from '../../admin-api/views.js';
+import { EXIT } from '../../shared/errors.js';
+import { QuietExit } from '../failure.js';
+import { GroupCommand, usageError } from '../llmgw-command.js';
+import { Option, SubCommand } from '../nest-commander-lean.js';
+import { renderPlan, renderReload } from '../render/config-changes.js';
 import { CtlCommandBase } from './ctl-base.js';
 
 @SubCommand({
@@ -28,3 +32,52 @@ export class CtlConfigReloadCommand extends CtlCommandBase {
   subCommands: [CtlConfigReloadCommand],
 })
 export class CtlConfigCommand extends GroupCommand {}
+
+@SubCommand({
+  name: 'plan',
+  description:
+    'Show what a configuration file would change, without doing it; ends with 1 when it would change anything.',
+})
+export class CtlPlanCommand extends CtlCommandBase {
+  protected override readonly examples = [
+    ['llmgw ctl plan -f llmgw.yaml', 'which replicas would be replaced, in what order, for how long'],
+    ['llmgw ctl plan -f - < new.yaml', 'the same, read from standard input'],
+  ] as const;
+
+  @Option({
+    flags: '-f, --file <file>',
+    description: 'configuration file of the server; - is standard input',
+  })
+  parseFile(value: string): string {
+    return value;
+  }
+
+  override async run(_words: string[], { file }: { file?: string }): Promise<void> {
+    this.refuseWatch();
+    if (file === undefined) throw usageError('which file?', 'llmgw ctl plan -f llmgw.yaml');
+    const body =
+      file === '-' ? { text: await readInput() } : { text: await readGiven(file), name: resolve(file) };
+    const plan = await this.client.post<ConfigPlanView>('config/plan', body);
+    await this.showOnce({
+      data: plan,
+      names: plan.models.map(({ model }) => model),
+      lines: (surface) => renderPlan(plan, surface),
+    });
+    if (plan.changed) throw new QuietExit(EXIT.failed);
+  }
+}
+
+async function readGiven(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw usageError(`${file} cannot be read: ${(error as Error).message}`);
+  }
+}
+
+async function readInput(): Promise<string> {
+  process.stdin.setEncoding('utf8');
+  let text = '';
+  for await (const chunk of process.stdin as AsyncIterable<string>) text += chunk;
+  return text;
+}

@@ -11,9 +11,9 @@ import { CtlBackupCommand } from './backup.commands.js';
 import { CtlCompletionCommand } from './completion.command.js';
 import { CtlTopCommand } from './top.command.js';
 import { CtlEventsCommand } from './events.command.js';
-import { CtlConfigCommand } from './config.commands.js';
 import { CtlKeysCommand } from './keys.commands.js';
 import { CtlTokensCommand } from './tokens.commands.js';
+import { CtlConfigCommand, CtlPlanCommand } from './config.commands.js';
 import { CtlLogsCommand } from './logs.command.js';
 import { CtlRestartCommand, CtlScaleCommand } from './model-change.commands.js';
 import { CtlCordonCommand, CtlDrainCommand, CtlUncordonCommand } from './schedule.commands.js';
@@ -54,6 +54,7 @@ import {
     CtlConfigCommand,
     CtlKeysCommand,
     CtlTokensCommand,
+    CtlPlanCommand,
     CtlVersionCommand,
     CtlCompletionCommand,
   ],

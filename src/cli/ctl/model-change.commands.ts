@@ -1,6 +1,7 @@
 /** `ctl scale`, `restart`: how many copies of a model run, and new ones in place of old. */
 import type { ModelDetailView, ModelResultView } from '../../admin-api/views.js';
-import { OperatorError } from '../../shared/errors.js';
+import { systemClock } from '../../shared/clock.js';
+import { EXIT, OperatorError } from '../../shared/errors.js';
 import { usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { count, plain } from '../render/values.js';
@@ -60,29 +61,81 @@ export class CtlScaleCommand extends CtlCommandBase {
 
 @SubCommand({
   name: 'restart',
-  arguments: '<model>',
-  description: 'Replace the replicas of a model one after another.',
+  arguments: '<model-or-replica>',
+  description: 'Replace the replicas of a model, or one of them: the new copy first, one after another.',
 })
 export class CtlRestartCommand extends CtlCommandBase {
-  override async run([given = '']: string[]): Promise<void> {
-    this.refuseWatch();
-    const name = await this.modelName(given);
-    const result = await this.client.post<ModelResultView>(`models/${segment(name)}/restart`, {});
-    await this.showOnce(answer(result, 'its replicas are being replaced'));
+  protected override readonly examples = [
+    ['llmgw ctl restart qwen --wait', 'and return when every copy is a new one'],
+    ['llmgw ctl restart qwen-x7k2p', 'one copy only'],
+  ] as const;
+
+  @Option({ flags: '--wait', description: 'return when it is done; interrupting cancels nothing' })
+  parseWait(): boolean {
+    return true;
   }
 
-  /** Restarting is a rolling change of the whole model; a replica's id only leads to its model. */
-  private async modelName(given: string): Promise<string> {
+  override async run([given = '']: string[], options: { wait?: boolean }): Promise<void> {
+    this.refuseWatch();
+    const target = await this.target(given);
+    const before = await this.running(target);
+    const result = await this.client.post<ModelResultView>(`${target.path}/restart`, {});
+    const what = target.replica === undefined ? 'its replicas are being replaced' : 'is being replaced';
+    await this.showOnce({ ...answer(result, what), names: [target.replica ?? target.model] });
+    if (options.wait === true) await this.waitUntilReplaced(target, before);
+  }
+
+  /** A model by name or alias, else a replica by its whole id. */
+  private async target(given: string): Promise<RestartTarget> {
     try {
-      return (await modelToChange(this.client, given)).name;
+      const { name } = await modelToChange(this.client, given);
+      return { path: `models/${segment(name)}`, model: name };
     } catch (error) {
       if (!(error instanceof OperatorError) || error.code !== 'not_found') throw error;
       const replica = await getReplica(this.client, given).catch(() => undefined);
       if (replica === undefined) throw error;
-      throw usageError(
-        `${replica.id} is a replica of ${replica.model}`,
-        `llmgw ctl restart ${replica.model}`,
-      );
+      if (replica.id !== given) throw unknownObject('replica', given, [replica.id]);
+      return { path: `replicas/${segment(given)}`, model: replica.model, replica: given };
     }
   }
+
+  private async running({ model, replica }: RestartTarget): Promise<readonly string[]> {
+    const { replicas } = await getModel(this.client, model);
+    const meant = replicas.filter((one) => replica === undefined || one.id === replica);
+    return meant.map(({ id, generation }) => `${id}@${generation}`);
+  }
+
+  /** Ends when none of the copies of before runs and as many serve as are wanted. */
+  private async waitUntilReplaced(target: RestartTarget, before: readonly string[]): Promise<void> {
+    const interrupted = () => {
+      process.stderr.write('the restart goes on\n');
+      process.exit(EXIT.interrupted);
+    };
+    process.once('SIGINT', interrupted);
+    try {
+      let told = '';
+      for (;;) {
+        const model = await getModel(this.client, target.model);
+        const left = model.replicas.filter(({ id, generation }) => before.includes(`${id}@${generation}`));
+        if (left.length === 0 && model.ready >= model.desired) return;
+        const why = model.notDone.map(({ reason }) => reason.message)[0];
+        const line = `${count(left.length, 'old replica')} left, ${model.ready} of ${model.desired} Ready`;
+        const said = plain(why === undefined ? line : `${line}: ${why}`);
+        if (said !== told) process.stderr.write(`${plain(target.model)}: ${said}\n`);
+        told = said;
+        await new Promise<void>((resolve) => systemClock.setTimer(LOOK_EVERY_MS, resolve));
+      }
+    } finally {
+      process.off('SIGINT', interrupted);
+    }
+  }
+}
+
+const LOOK_EVERY_MS = 1_000;
+
+interface RestartTarget {
+  readonly path: string;
+  readonly model: string;
+  /** Set when one copy is meant. */
+  readonly replica?: string;
 }

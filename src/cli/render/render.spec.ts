@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type {
+  ConfigPlanView,
   EndpointView,
   GpuView,
   ModelDetailView,
@@ -12,6 +13,7 @@ import type {
   StatusView,
 } from '../../admin-api/views.js';
 import { renderModel, renderNode, renderReplica, renderStatus } from './details.js';
+import { renderPlan, renderReload } from './config-changes.js';
 import { renderDrainPlan, renderSchedulingResult } from './drain.js';
 import { renderPlacement } from './explain-placement.js';
 import { renderRequest, type RequestView } from './explain-request.js';
@@ -558,5 +560,100 @@ describe('terminals', () => {
     ];
     // oxlint-disable-next-line no-control-regex -- control characters are what it looks for
     for (const line of lines) expect(line).not.toMatch(/[\u0000-\u001f\u007f-\u009f\u202e]/);
+  });
+});
+
+describe('what a configuration changes', () => {
+  const changes = {
+    models: [
+      {
+        model: 'qwen',
+        kind: 'changed' as const,
+        changes: [
+          {
+            path: 'profiles[h100].args',
+            before: '["--max-model-len","32768"]',
+            after: '["--max-model-len","65536"]',
+          },
+          { path: 'routing', after: '"batch"' },
+        ],
+        rolls: ['h100'],
+      },
+      { model: 'llama', kind: 'removed' as const, changes: [], rolls: ['p'] },
+      { model: 'phi', kind: 'added' as const, changes: [], rolls: [] },
+    ],
+    settings: [
+      { path: 'listen', before: '127.0.0.1:8080', after: '0.0.0.0:8080', needsRestart: true },
+      { path: 'router.profiles.interactive.queue.max', before: '1000', after: '50', needsRestart: false },
+    ],
+    needsRestart: ['listen'],
+    warnings: [],
+  };
+  const reason = (message: string) => ({ code: 'profile_changed', message });
+  const step = { model: 'qwen', profile: 'h100' };
+
+  it('is told with its steps before it is done', async () => {
+    const plan: ConfigPlanView = {
+      ...changes,
+      changed: true,
+      steps: [
+        {
+          ...step,
+          atMs: 0,
+          kind: 'starts',
+          replica: 'qwen (new 1)',
+          nodes: ['n2'],
+          replaces: 'qwen-abc',
+          reason: reason('qwen/h100 has changed'),
+        },
+        {
+          ...step,
+          atMs: 95_000,
+          kind: 'serves',
+          replica: 'qwen (new 1)',
+          nodes: ['n2'],
+          reason: reason('Ready'),
+        },
+        {
+          ...step,
+          atMs: 105_000,
+          kind: 'leaves',
+          replica: 'qwen-abc',
+          nodes: ['n1'],
+          inflight: 7,
+          reason: reason('qwen (new 1) is Ready and steady'),
+        },
+        {
+          ...step,
+          atMs: 105_001,
+          kind: 'stopped',
+          replica: 'qwen-abc',
+          nodes: ['n1'],
+          reason: reason('stopped'),
+        },
+      ],
+      service: [
+        { model: 'qwen', now: 2, fewest: 2, gapMs: 0 },
+        { model: 'mistral', now: 1, fewest: 0, gapMs: 62_000 },
+      ],
+      notDone: [
+        {
+          subject: 'replica/yi-x1',
+          reason: { code: 'no_surge', message: 'no room for the new copy beside the old one' },
+        },
+      ],
+      expectedMs: 105_001,
+      unmeasured: ['phi/p'],
+      cut: false,
+      notes: ['nothing was changed; this is what would happen'],
+    };
+    await golden(renderPlan(plan, SURFACE), 'config-plan');
+  });
+
+  it('is told when it is done', async () => {
+    await golden(
+      renderReload({ ...changes, changed: true, notes: ['needs a restart: listen'] }, SURFACE),
+      'config-reload',
+    );
   });
 });

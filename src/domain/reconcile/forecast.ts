@@ -85,6 +85,8 @@ export class ForecastRun {
   readonly #steps: ForecastStep[] = [];
   readonly #service = new Map<string, ForecastService>();
   readonly #unmeasured = new Set<string>();
+  readonly #servedBefore = new Map<string, number>();
+  #countedMs: number | undefined;
 
   /** @param published ids of the replicas that serve now */
   constructor(
@@ -249,10 +251,12 @@ export class ForecastRun {
       if (action.kind === 'createReplica' || action.kind === 'updateReplica')
         after.set(action.record.id, action.record);
     const published = new Set(plan.published.map(({ replicaId }) => replicaId));
+    // What a pass finds ended comes before what it begins.
     for (const action of plan.actions) {
-      const started = action.kind === 'startShard' && action.command.rank === 0;
-      const record = started ? after.get(action.command.replicaId) : undefined;
-      if (record !== undefined) this.#tell('starts', record, record.intentReason);
+      if (action.kind !== 'deleteReplica') continue;
+      const record = before.get(action.replicaId);
+      if (record !== undefined && record.shards.length + record.generation > 0)
+        this.#tell('stopped', record, action.reason);
     }
     for (const id of published) {
       const record = after.get(id);
@@ -263,17 +267,14 @@ export class ForecastRun {
       if (record.intent !== 'run' && before.get(id)?.intent === 'run')
         this.#tell('leaves', record, record.intentReason);
     for (const action of plan.actions) {
-      if (action.kind !== 'deleteReplica') continue;
-      const record = before.get(action.replicaId);
-      if (record !== undefined && record.shards.length + record.generation > 0)
-        this.#tell('stopped', record, action.reason);
+      const started = action.kind === 'startShard' && action.command.rank === 0;
+      const record = started ? after.get(action.command.replicaId) : undefined;
+      if (record !== undefined) this.#tell('starts', record, record.intentReason);
     }
     this.#count(published, this.#nowMs - (this.#countedMs ?? this.#nowMs));
     this.#countedMs = this.#nowMs;
     this.#published = published;
   }
-
-  #countedMs: number | undefined;
 
   #tell(kind: ForecastStep['kind'], record: ReplicaRecord, reason: Reason): void {
     this.#steps.push({
@@ -303,8 +304,6 @@ export class ForecastRun {
       this.#servedBefore.set(name, count);
     }
   }
-
-  readonly #servedBefore = new Map<string, number>();
 }
 
 /** The node with the shard gone and its devices empty, as far as nobody else holds them. */
