@@ -2,7 +2,8 @@
 //
 // Closed loop: each of -c connections sends its next request when the last answer is complete. Open loop (-r): requests
 // start at fixed times and their latency counts from then, so that a stall cannot hide. Streams of the fake engine are
-// checked event by event: one that is missing, doubled or out of order is an error.
+// checked event by event: one that is missing, doubled or out of order is an error, and so is a stream that ends before
+// its last one, stands still, or has lost or gained a byte between two of them.
 //
 //   -p port  -c connections  -d seconds  -w warm-up seconds (not counted)  -r requests per second
 //   -s 'events=128 size=200 pause=0' asks for streams shaped so   -b bytes of prompt   -g seconds over which connections start
@@ -49,11 +50,12 @@ typedef struct client {
   int line_bytes;
   int mark_at, mark_number, expected; // reading `#<number>@<time>#`
   uint64_t mark_time;
-  long events;
+  size_t gap, usual_gap;              // bytes since the last mark, and between any two
+  long events, events_when_told;
   struct client *next_idle;
 } client;
 
-static int epoll, port = 8080, connections = 64, streams, keep_open;
+static int epoll, port = 8080, connections = 64, streams, keep_open, events_asked = 128;
 static double seconds = 5, warm_up = 1, per_second, spread;
 static char *request;
 static size_t request_bytes;
@@ -95,7 +97,8 @@ static void begin(client *c, uint64_t when) {
   c->state = HEAD;
   c->sent = c->head_bytes = 0;
   c->mark_at = c->expected = c->closes = c->status = 0;
-  c->events = 0;
+  c->events = c->events_when_told = 0;
+  c->gap = c->usual_gap = 0;
   running++;
   if (c->fd < 0) open_connection(c);
   send_more(c);
@@ -112,6 +115,7 @@ static void failed(client *c, const char *why, uint64_t now) {
 }
 
 static void complete(client *c, uint64_t now) {
+  if (streams && c->status == 200 && (c->expected != events_asked || c->mark_at)) return failed(c, "stream ended before its last event", now);
   running--;
   all_done++;
   if (counting(now)) { done++; sample(&latency, now - c->started_ns); }
@@ -122,14 +126,18 @@ static void complete(client *c, uint64_t now) {
 
 // ---------------------------------------------------------------- reading answers
 
-// Follows the marks of the fake engine through the bytes, however they are cut. False: an event is missing or doubled.
+// Follows the marks of the fake engine through the bytes, however they are cut. False: an event is missing or doubled, or
+// the bytes between two marks, which are the same number each time, are not as many.
 static int check_events(client *c, const char *bytes, size_t count, uint64_t now) {
   for (size_t i = 0; i < count; i++) {
     char byte = bytes[i];
     switch (c->mark_at) {
     case 0: {
       const char *hash = memchr(bytes + i, '#', count - i);
+      c->gap += hash ? (size_t)(hash - bytes) - i : count - i;
       if (!hash) return 1;
+      if (c->expected == 1) c->usual_gap = c->gap;
+      if (c->expected > 1 && c->gap != c->usual_gap) return 0;
       i = hash - bytes;
       c->mark_at = 1;
       c->mark_number = 0;
@@ -144,6 +152,7 @@ static int check_events(client *c, const char *bytes, size_t count, uint64_t now
       if (byte >= '0' && byte <= '9') { c->mark_time = c->mark_time * 10 + byte - '0'; break; }
       if (byte != '#' || c->mark_number != c->expected) return 0;
       c->expected++;
+      c->gap = 0;
       c->events++;
       c->mark_at = 0;
       all_events++;
@@ -200,7 +209,7 @@ static void take(client *c, const char *bytes, size_t count, uint64_t now) {
     }
     case CHUNK_DATA: {
       size_t part = c->left < count ? c->left : count;
-      if (streams && !check_events(c, bytes, part, now)) return failed(c, "event missing, doubled or broken", now);
+      if (streams && !check_events(c, bytes, part, now)) return failed(c, "event missing, doubled, out of order or of another length", now);
       c->left -= part; bytes += part; count -= part;
       if (c->left == 0) { c->state = CHUNK_END; c->line_bytes = 0; }
       break;
@@ -256,7 +265,11 @@ int main(int count, char **arguments) {
     case 'd': seconds = atof(optarg); break;
     case 'w': warm_up = atof(optarg); break;
     case 'r': per_second = atof(optarg); break;
-    case 's': shape = optarg; streams = 1; break;
+    case 's':
+      shape = optarg;
+      streams = 1;
+      if (strstr(shape, "events=")) events_asked = atoi(strstr(shape, "events=") + 7);
+      break;
     case 'b': prompt_bytes = atol(optarg); break;
     case 'g': spread = atof(optarg); break;
     case 'H': strcat(strcat(headers, optarg), "\r\n"); break;
@@ -289,7 +302,10 @@ int main(int count, char **arguments) {
     if (per_second > 0 && idle && due < wake) wake = due;
     if (keep_open && !told && now >= counted_from) {
       long open = 0;
-      for (int i = 0; i < connections; i++) open += clients[i].events > 0;
+      for (int i = 0; i < connections; i++) {
+        open += clients[i].events > 0;
+        clients[i].events_when_told = clients[i].events;
+      }
       fprintf(stderr, "%ld\n", open);
       told = 1;
     }
@@ -300,6 +316,11 @@ int main(int count, char **arguments) {
       if ((events[i].events & EPOLLOUT) && c->state == HEAD) send_more(c);
       if (events[i].events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) read_all(c);
     }
+  }
+  for (int i = 0; keep_open && i < connections; i++) {
+    if (clients[i].events > clients[i].events_when_told) continue;
+    errors++;
+    if (!first_error[0]) snprintf(first_error, sizeof first_error, "stream stands still after %ld events", clients[i].events);
   }
   printf("{\"done\":%ld,\"events\":%ld,\"allDone\":%ld,\"allEvents\":%ld,\"errors\":%ld,\"seconds\":%.3f,\"firstError\":\"%s\"",
          done, events_seen, all_done, all_events, errors, seconds, first_error);
