@@ -10,6 +10,7 @@ RUN npx nest build && npm prune --omit=dev
 FROM node:24-slim
 WORKDIR /app
 ENV NODE_ENV=production
+RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
 COPY --from=build /app/package.json ./
 COPY --from=build /app/node_modules ./node_modules
 COPY --from=build /app/dist ./dist
@@ -17,5 +18,5 @@ COPY --from=build /app/proto ./proto
 # A volume takes over the owner of the folder it is mounted on; without this one it would be root's.
 RUN install -d -o node -g node -m 0700 /var/lib/llmgw /var/lib/llmgw-agent
 USER node
-# As process 1 Node reaps no orphans: run with an init (`init: true` in compose, `--init` with docker run).
-ENTRYPOINT ["node", "dist/main.js"]
+# As process 1 Node reaps no orphans, and engines leave some. -s: harmless below another init (`init: true`, `--init`).
+ENTRYPOINT ["/usr/bin/tini", "-s", "--", "node", "dist/main.js"]

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Hello, LogRequest } from '../agent-protocol/messages.js';
 import { OUR_VERSIONS } from '../agent-protocol/version.js';
 import type { AgentConfig } from '../config/agent-config.js';
+import type { NodeCondition } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
@@ -114,7 +115,7 @@ export class Agent {
       engines,
       timings,
       changed: () => this.link.notify(),
-      moreConditions: () => this.skew.conditions(),
+      moreConditions: () => [...this.skew.conditions(), ...withoutInit()],
     });
     this.link = this.makeLink();
   }
@@ -124,6 +125,7 @@ export class Agent {
     const { clock, timings, logger } = this.deps;
     if (!this.processes.canIdentify)
       logger.warn({}, 'no /proc on this system: engines of an earlier agent are not taken over');
+    for (const { reason } of withoutInit()) logger.warn({}, reason);
     await this.shards.recover();
     this.warden.start();
     this.gpus.start();
@@ -258,4 +260,12 @@ export class Agent {
       wallMs: deps.clock.wallMs(),
     };
   }
+}
+
+/** Orphans of engines become children of process 1, and Node waits only for children that it started. */
+function withoutInit(): NodeCondition[] {
+  if (process.pid !== 1) return [];
+  const reason =
+    'the agent is process 1: what engines leave behind stays a zombie; run it under an init (tini)';
+  return [{ type: 'NoInit', reason, blocksPlacement: false }];
 }

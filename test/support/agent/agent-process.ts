@@ -35,13 +35,18 @@ export class AgentPrograms {
     return new AgentPrograms(compiled);
   }
 
-  /** Starts an agent and waits until it has taken over what runs. */
-  async start(config: AgentConfig, timings: Partial<AgentTimings> = {}): Promise<ChildProcess> {
-    const child = spawn(
-      process.execPath,
-      [this.compiled.path('agent.js'), JSON.stringify({ config, timings: { ...QUICK, ...timings } })],
-      { stdio: ['ignore', 'pipe', 'pipe'] },
-    );
+  /** Starts an agent, as the last part of the command `below`, and waits until it has taken over what runs. */
+  async start(
+    config: AgentConfig,
+    timings: Partial<AgentTimings> = {},
+    below: readonly string[] = [],
+  ): Promise<ChildProcess> {
+    const own = [
+      this.compiled.path('agent.js'),
+      JSON.stringify({ config, timings: { ...QUICK, ...timings } }),
+    ];
+    const [program = '', ...args] = [...below, process.execPath, ...own];
+    const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
     this.children.push(child);
     let text = '';
     child.stdout?.on('data', (chunk: Buffer) => (text += chunk.toString()));
