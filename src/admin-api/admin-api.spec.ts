@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import { request, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
@@ -444,5 +445,24 @@ describe('debug', () => {
     expect(profile.json.nodes.length).toBeGreaterThan(1);
     expect(await beginning(server, '/debug/pprof/heap')).toContain('{"snapshot"');
     expect((await server.admin('/debug/eventloop')).json).toHaveProperty('p99');
+  });
+
+  it('takes one at a time, of a bounded length, and is free again when the reader leaves', async () => {
+    const server = await start();
+    const path = '/debug/pprof/profile?seconds=60';
+    const port = Number(server.server.addresses.admin.split(':').at(-1));
+    const leaving = request({ port, path });
+    const arrived = once(server.server.app.getHttpServer(), 'request');
+    leaving.on('error', () => undefined).end();
+    await arrived;
+    const next = async () => server.admin('/debug/pprof/profile?seconds=1');
+    expect((await next()).status).toBe(409);
+    expect((await server.admin('/debug/pprof/heap')).status).toBe(409);
+    leaving.destroy();
+    await waitFor(async () => (await next()).status === 200, { deadlineMs: 15_000 });
+    for (const seconds of ['0', '121', '1.5', 'x']) {
+      const refused = await server.admin(`/debug/pprof/profile?seconds=${seconds}`);
+      expect([refused.status, refused.json.error.field]).toEqual([400, 'seconds']);
+    }
   });
 });

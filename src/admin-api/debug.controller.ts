@@ -1,6 +1,6 @@
 import { Session } from 'node:inspector/promises';
 import { getHeapSnapshot } from 'node:v8';
-import { Controller, Get, Inject, Query, Req, Res, StreamableFile } from '@nestjs/common';
+import { Controller, Get, Inject, Query, Req, Res, StreamableFile, UseGuards } from '@nestjs/common';
 import { Type } from 'class-transformer';
 import { IsInt, IsOptional, Max, Min } from 'class-validator';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -8,6 +8,7 @@ import { ProcessMetrics, type EventLoopDelay } from '../metrics/process.metrics.
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { OperatorError } from '../shared/errors.js';
 import { Doc } from './api-doc.js';
+import { DebugGuard } from './debug.guard.js';
 import { RequireRole } from './roles.js';
 
 class ProfileQuery {
@@ -22,6 +23,7 @@ class ProfileQuery {
 /** For whoever must find out why the process is slow or large. A profile costs time and a heap snapshot stops the world. */
 @Controller('debug')
 @RequireRole('admin')
+@UseGuards(DebugGuard)
 export class DebugController {
   private busy = false;
 
@@ -44,42 +46,46 @@ export class DebugController {
     @Req() request: FastifyRequest,
     @Res({ passthrough: true }) reply: FastifyReply,
   ): Promise<string> {
-    return this.alone(async () => {
-      const session = new Session();
+    const release = this.occupy();
+    const session = new Session();
+    try {
       session.connect();
-      try {
-        await session.post('Profiler.enable');
-        await session.post('Profiler.start');
-        await this.wait(query.seconds * 1_000, request);
-        const { profile } = await session.post('Profiler.stop');
-        void reply
-          .type('application/json')
-          .header('content-disposition', 'attachment; filename="llmgw.cpuprofile"');
-        return JSON.stringify(profile);
-      } finally {
-        session.disconnect();
-      }
-    });
+      await session.post('Profiler.enable');
+      await session.post('Profiler.start');
+      await this.wait(query.seconds * 1_000, request);
+      const { profile } = await session.post('Profiler.stop');
+      void reply
+        .type('application/json')
+        .header('content-disposition', 'attachment; filename="llmgw.cpuprofile"');
+      return JSON.stringify(profile);
+    } finally {
+      session.disconnect();
+      release();
+    }
   }
 
   /** A heap snapshot. It holds whatever the process holds, prompts of running requests included. */
   @Get('pprof/heap')
   @Doc({ summary: 'A V8 heap snapshot.' })
-  async heap(@Res({ passthrough: true }) reply: FastifyReply): Promise<StreamableFile> {
-    return this.alone(() => {
+  heap(@Res({ passthrough: true }) reply: FastifyReply): StreamableFile {
+    const release = this.occupy();
+    try {
+      const snapshot = getHeapSnapshot();
+      // Held until it is read or its reader is gone: a second one meanwhile would double what is in memory.
+      snapshot.once('close', release);
       void reply.header('content-disposition', 'attachment; filename="llmgw.heapsnapshot"');
-      return Promise.resolve(new StreamableFile(getHeapSnapshot(), { type: 'application/json' }));
-    });
+      return new StreamableFile(snapshot, { type: 'application/json' });
+    } catch (error) {
+      release();
+      throw error;
+    }
   }
 
-  private async alone<T>(work: () => Promise<T>): Promise<T> {
+  /** One at a time: each slows the process down, and two would measure each other. */
+  private occupy(): () => void {
     if (this.busy) throw new OperatorError('conflict', 'another profile is being taken');
     this.busy = true;
-    try {
-      return await work();
-    } finally {
-      this.busy = false;
-    }
+    return () => (this.busy = false);
   }
 
   private wait(delayMs: number, request: FastifyRequest): Promise<void> {

@@ -5,7 +5,7 @@ import { TOKEN_RING } from '../access/ports.js';
 import { SECRET_PREFIXES } from '../access/secrets.js';
 import type { TokenRing } from '../access/token-ring.js';
 import { OperatorError } from '../shared/errors.js';
-import { allows, ROLE_METADATA, type Caller, type Role } from './roles.js';
+import { allows, LOCAL_CALLER, ROLE_METADATA, type Caller, type Role } from './roles.js';
 
 const CALLER = Symbol('Caller');
 type WithCaller = FastifyRequest & { [CALLER]?: Caller };
@@ -44,7 +44,7 @@ export class RoleGuard implements CanActivate {
     if (token !== undefined) return { ...token, from };
     // Whoever brings a token that was revoked must hear of it, even where he would get in without.
     const meant = authorization?.includes(SECRET_PREFIXES.admin) === true;
-    if (!this.tokens.adminRequired && !meant) return { name: 'local', role: 'admin', from };
+    if (!this.tokens.adminRequired && !meant) return { name: LOCAL_CALLER, role: 'admin', from };
     throw new OperatorError('unauthenticated', 'a token is needed and none, or an unknown one, was given', {
       hint: 'give one with --token-file, or in LLMGW_TOKEN_FILE',
     });

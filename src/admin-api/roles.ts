@@ -14,6 +14,9 @@ export function allows(has: Role, needs: Role): boolean {
   return ROLES.indexOf(has) >= ROLES.indexOf(needs);
 }
 
+/** Name of whoever calls while no tokens are configured. */
+export const LOCAL_CALLER = 'local';
+
 /** Who makes a call. */
 export interface Caller {
   /** Name of the token, or `local` when there are no tokens. */
