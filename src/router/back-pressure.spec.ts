@@ -1,11 +1,13 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { delta, DONE, RouterHarness } from '../../test/support/router-harness.js';
-import { waitFor } from '../../test/support/wait-for.js';
+import { nextTurn, waitFor } from '../../test/support/wait-for.js';
 
 let harness: RouterHarness;
 afterEach(() => harness.stop());
 
 const MIB = 1024 * 1024;
+/** Turns of the loop, engine, gateway and client in one, without a byte after which nothing moves any more. */
+const STILL_TURNS = 2_000;
 
 describe('a client that does not read', () => {
   // Writing without waiting grew memory by the whole answer; waiting without looking for the client's end hung for ever.
@@ -32,7 +34,7 @@ describe('a client that does not read', () => {
       await waitFor(async () => {
         const stopped = total === last;
         last = total;
-        await new Promise((resolve) => setTimeout(resolve, 100));
+        for (let turn = 0; turn < STILL_TURNS; turn++) await nextTurn();
         return stopped;
       });
       // A few megabytes a stream are the kernel's; a proxy that does not wait takes the whole hundred.
@@ -72,7 +74,7 @@ describe('a client that does not read', () => {
     const client = await harness.chat({ stream: true });
     await client.waitForText('200 OK');
     client.pause();
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    await harness.passed(500);
     client.resume();
     await client.waitForText('[DONE]');
     expect((await client.response()).body.toString()).toBe(events.join('') + DONE);

@@ -19,7 +19,7 @@ describe('deadlines', () => {
       for (let i = 0; i < 15; i++) {
         await wire.chunk(delta(`t${i}`));
         await wire.until(() => client.text.includes(`"t${i}"`));
-        await new Promise((resolve) => setTimeout(resolve, 80));
+        await harness.passed(80);
       }
       await wire.chunk(finish() + DONE);
       await wire.lastChunk();
@@ -43,7 +43,7 @@ describe('deadlines', () => {
       await wire.startStream();
       while (!wire.peerGone) {
         await wire.chunk(': ping\n\n');
-        await new Promise((resolve) => setTimeout(resolve, 20));
+        await harness.passed(20);
       }
     });
     const response = await (await harness.chat({ stream: true })).response();
@@ -56,7 +56,7 @@ describe('deadlines', () => {
     const short = await (await harness.chat({ max_tokens: 1 })).response();
     expect(errorCode(short.body)).toBe('first_token_timeout');
     harness.engine().onRequest(async (_request, wire) => {
-      await new Promise((resolve) => setTimeout(resolve, 400));
+      await harness.passed(400);
       await wire.respond(200, '{"long":1}');
     });
     const long = await (await harness.chat({ max_tokens: 2_000 })).response();
@@ -108,7 +108,7 @@ describe('deadlines', () => {
       await wire.chunk(delta('a'));
       while (!wire.peerGone) {
         await wire.chunk(': still here\n\n');
-        await new Promise((resolve) => setTimeout(resolve, 20));
+        await harness.passed(20);
       }
     });
     const response = await (await harness.chat({ stream: true })).response();
@@ -142,7 +142,7 @@ describe('deadlines', () => {
       await wire.startStream();
       while (!wire.peerGone) {
         await wire.chunk(delta('x'));
-        await new Promise((resolve) => setTimeout(resolve, 10));
+        await harness.passed(10);
       }
     });
     const streaming = await harness.chat({ stream: true });
@@ -230,7 +230,7 @@ describe('a status that cannot be held back any longer', () => {
   it('is held by a whole answer for as long as it takes', async () => {
     harness = await RouterHarness.start({ profile: { holdHeaders: 20 } });
     harness.engine().onRequest(async (_request, wire) => {
-      await new Promise((resolve) => setTimeout(resolve, 100));
+      await harness.passed(100);
       await wire.respond(400, '{"error":{}}');
     });
     expect((await (await harness.chat()).response()).status).toBe(400);

@@ -55,6 +55,42 @@ describe('health', () => {
     expect(state(0)?.evidence.consecutiveFailures).toBe(0);
   });
 
+  // Its page was fine all along, so no probe may bring it back: only work does, by one request at a time.
+  it('of one that gave no first tokens comes back by a trial, and a failed trial keeps it out', async () => {
+    harness = await RouterHarness.start({
+      engines: 2,
+      clock: fastClock(20),
+      deadlines: { firstToken: 2_000, firstTokenPer1kTokens: 0 },
+      probes: 500,
+    });
+    let dead = true;
+    for (const engine of harness.engines) {
+      engine.onRequest((request, wire) => {
+        const silent = dead && engine === harness.engine(0) && request.method === 'POST';
+        return silent ? wire.waitClosed().then(() => undefined) : wire.respond(200, OK);
+      });
+    }
+    const posts = () => harness.engine(0).requests.filter(({ method }) => method === 'POST').length;
+    const ask = async () =>
+      expect((await (await harness.chat({ max_tokens: 1 })).response()).status).toBe(200);
+    await waitFor(async () => {
+      await ask();
+      return state(0)?.state === 'ejected';
+    }, { deadlineMs: 15_000 }); // prettier-ignore
+    expect(state(0)?.reason).toBe('first_token_timeouts');
+    const before = posts();
+    await waitFor(async () => {
+      await ask();
+      return posts() > before && state(0)?.reason === 'failed_trial';
+    }, { deadlineMs: 15_000 }); // prettier-ignore
+    expect(posts()).toBe(before + 1);
+    dead = false;
+    await waitFor(async () => {
+      await ask();
+      return state(0)?.state === 'up';
+    }, { deadlineMs: 15_000 }); // prettier-ignore
+  }, 60_000);
+
   it('of one that hangs delays nobody else’s', async () => {
     harness = await RouterHarness.start({
       engines: 3,

@@ -107,7 +107,7 @@ describe('times', () => {
         await wire.chunk(sse({ choices: [{ delta: { role: 'assistant', content: '' } }] }));
         await wire.until(() => client.text.includes('assistant'));
         await wire.chunk(': wait\n\n');
-        await new Promise((resolve) => setTimeout(resolve, 60));
+        await harness.passed(60);
         tokenAtMs = performance.now();
         await wire.chunk(sse({ choices: [{ delta: first }] }));
         await wire.until(() => client.text.includes(Object.keys(first)[0] ?? ''));
@@ -258,7 +258,7 @@ describe('hedging', () => {
       });
     }
     const clients = await Promise.all(Array.from({ length: 120 }, () => harness.chat()));
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await harness.passed(200);
     open = true;
     for (const client of clients) expect((await client.response()).status).toBe(200);
     const asked = harness.engines.reduce((sum, engine) => sum + engine.requests.length, 0);

@@ -121,6 +121,12 @@ export class RouterHarness {
     return this.post('/v1/chat/completions', body, headers);
   }
 
+  /** Waits until `ms` have passed on the router's own clock: for scripts of engines and clients that take their time. */
+  async passed(ms: number): Promise<void> {
+    const until = this.router.clock.monotonicMs() + ms;
+    await waitFor(() => this.router.clock.monotonicMs() >= until, { what: `${ms} ms of the router's clock` });
+  }
+
   /** Access log records, newest last. */
   accessLog(): Record<string, unknown>[] {
     this.router.accessLog.flush();
