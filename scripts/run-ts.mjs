@@ -22,7 +22,7 @@ const OPTIONS = {
  */
 export function compileGraph(entry, patch = (_path, text) => text) {
   const out = mkdtempSync(join(tmpdir(), 'llmgw-run-'));
-  symlinkSync(join(ROOT, 'node_modules'), join(out, 'node_modules'));
+  for (const shared of ['node_modules', 'proto']) symlinkSync(join(ROOT, shared), join(out, shared));
   writeFileSync(join(out, 'package.json'), '{"type":"module"}');
   const waiting = [resolve(ROOT, entry)];
   const done = new Set(waiting);

@@ -1,5 +1,4 @@
 import Database from 'better-sqlite3';
-import { spawn } from 'node:child_process';
 import {
   mkdtempSync,
   openSync,
@@ -14,8 +13,8 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { killWriters } from '../../test/crash/kill-writer.js';
 import { compileSources } from '../../test/support/compiled.js';
-import { waitFor } from '../../test/support/wait-for.js';
 import { systemClock } from '../shared/clock.js';
 import { createBackup } from './backup.js';
 import { MIGRATIONS, type Migration } from './migrations.js';
@@ -306,45 +305,18 @@ describe('writing that fails', () => {
 });
 
 describe('SIGKILL', () => {
-  /** Writes counted keys and says each number only after the store took it. */
-  const WRITER = `
-    import { SqliteStore } from './src/store/sqlite-store.js';
-    import { systemClock } from './src/shared/clock.js';
-    import { writeSync } from 'node:fs';
-    const store = SqliteStore.open({ stateDir: process.argv[2], clock: systemClock });
-    const term = store.nextTerm();
-    for (let n = store.list('replicas').length; ; n++) {
-      store.txn({ term }, [{ op: 'put', collection: 'replicas', key: String(n).padStart(9, '0'), value: { n } }]);
-      writeSync(1, n + '\\n');
-    }`;
-
+  // A few in every test run; the thousand are `npm run crash`.
   it(
     'loses no write that was acknowledged, and the lock goes with the process',
     { timeout: 60_000 },
     async () => {
-      const compiled = compileSources(['src/store', 'src/shared']);
+      const compiled = compileSources(['src/store', 'src/shared', 'test/crash']);
       try {
-        writeFileSync(compiled.path('writer.js'), WRITER);
-        let acknowledged = -1;
-        for (let round = 0; round < 12; round++) {
-          const child = spawn(process.execPath, [compiled.path('writer.js'), dir], {
-            stdio: ['ignore', 'pipe', 'inherit'],
-          });
-          let output = '';
-          child.stdout.setEncoding('utf8').on('data', (text: string) => (output += text));
-          const ended = new Promise((resolve) => child.once('close', resolve));
-          await waitFor(() => output.split('\n').length > 5 + round * 3, { deadlineMs: 20_000 });
-          child.kill('SIGKILL');
-          await ended;
-          const complete = output.slice(0, output.lastIndexOf('\n'));
-          acknowledged = Number(complete.slice(complete.lastIndexOf('\n') + 1));
-          const store = open();
-          const keys = store.list<{ n: number }>('replicas').map((entry) => entry.value.n);
-          store.close();
-          expect(keys.length).toBeGreaterThan(acknowledged);
-          expect(keys).toEqual(keys.map((_, index) => index));
-        }
-        expect(acknowledged).toBeGreaterThan(50);
+        const entry = compiled.path('test/crash/main.js');
+        const result = await killWriters({ entry, stateDir: dir, kills: 8, seed: 7 });
+        expect(result).toMatchObject({ kills: 8 });
+        expect(result.fault).toBeUndefined();
+        expect(result.acknowledged).toBeGreaterThan(8);
       } finally {
         compiled.remove();
       }
