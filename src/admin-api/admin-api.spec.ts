@@ -310,6 +310,35 @@ describe('who may call', () => {
   });
 });
 
+describe('learned facts', () => {
+  it('come from what a replica really took, are shown, survive a restart, and place the next one', async () => {
+    const GIB = 1024 ** 3;
+    const gpu = (uuid: string, memoryUsedBytes: number) =>
+      testGpu(uuid, { type: 'sim-80g', memoryUsedBytes });
+    const models = [simModel('m1', { replicas: 1 }, { gpus: 1, gpuMemory: 10 * GIB })];
+    const server = await start({ models });
+    const agent = await server.join('node-1', { gpus: [gpu('GPU-a', 0)] });
+    await waitFor(async () => (await server.admin('models/m1')).json.ready === 1);
+    const [shardId = ''] = agent.shards.keys();
+    agent.gpus = [gpu('GPU-a', 60 * GIB), gpu('GPU-b', 50 * GIB)];
+    agent.setShard(shardId, { memoryPeakBytes: 60 * GIB });
+    const learned = async () => (await server.admin('models/m1')).json.learned;
+    const expected = [
+      { model: 'm1', profile: 'p', gpuType: 'sim-80g', memoryPeakBytes: 60 * GIB, loadMs: [10] },
+    ];
+    await waitFor(async () => JSON.stringify(await learned()).includes('memoryPeakBytes'));
+    expect(await learned()).toEqual(expected);
+    // The profile says 10 GiB and GPU-b has 30 left: a guess would place there, the measured 60 do not fit.
+    await server.admin('models/m1/scale', put({ replicas: 2 }));
+    const { explanation } = (await server.admin('placements/m1/explain')).json;
+    expect(explanation.chosen).toBeUndefined();
+    expect(JSON.stringify(explanation)).toContain(`"neededBytes":${60 * GIB}`);
+    await server.stop();
+    await server.start();
+    expect(await learned()).toEqual(expected);
+  });
+});
+
 describe('backup', () => {
   it('is the whole state with its digest, is written down, and leaves room for the next', async () => {
     const server = await ready();

@@ -122,6 +122,10 @@ describe('a server put back to an older state', () => {
     const verified = await ctl('-o', 'json', 'backup', 'verify', file);
     expect(JSON.parse(verified.stdout)).toMatchObject({ schema: 1, term: 1, records: { replicas: 1 } });
 
+    // What the start taught is in the state, with the real engine's load time.
+    const model = await ctl('model', 'm1');
+    expect(model.stdout).toMatch(/sim on sim-80g: .*loads in \d/);
+
     await scale(2);
     await readyCount(2);
     const before = await published();
