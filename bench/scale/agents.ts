@@ -20,10 +20,19 @@ import type { ShardReport } from '../../src/domain/cluster.js';
 import { seededRandom } from '../../src/shared/random.js';
 import { aGpu } from '../../test/support/cluster-builder.js';
 
-/** Tells how many are connected whenever that changed, at most this often, ms. */
-const TELL_EVERY_MS = 50;
+/** How often the parent is told, ms. */
+const TELL_EVERY_MS = 100;
 /** Agents that dial in the same turn at the start, so that starting them is not what is measured. */
 const START_BATCH = 50;
+
+/** What the process of the agents tells its parent. */
+export interface AgentsTell {
+  readonly connected: number;
+  /** Sent since the beginning. */
+  readonly reports: number;
+}
+
+let reports = 0;
 
 class ScriptedAgent {
   connected = false;
@@ -41,7 +50,6 @@ class ScriptedAgent {
     private readonly address: string,
     private readonly nodeId: string,
     private readonly random: () => number,
-    private readonly changed: () => void,
   ) {
     this.gpus = Array.from({ length: 8 }, (_, index) =>
       aGpu(`${nodeId}-g${index}`, { memoryUsedBytes: 1 << 30 }),
@@ -89,7 +97,6 @@ class ScriptedAgent {
     this.connected = true;
     this.openedMs = performance.now();
     this.highestTerm = Math.max(term, this.highestTerm);
-    this.changed();
     this.report();
     this.heartbeat = setInterval(() => this.report(), HEARTBEAT_INTERVAL_MS);
   }
@@ -113,6 +120,7 @@ class ScriptedAgent {
   }
 
   private report(): void {
+    reports += 1;
     this.write(
       reportToWire({
         sequence: ++this.sequence,
@@ -138,7 +146,6 @@ class ScriptedAgent {
     const livedMs = this.connected ? performance.now() - this.openedMs : 0;
     this.connected = false;
     this.sequence = 0;
-    this.changed();
     const next = nextDial(this.memory, { kind: 'lost', livedMs }, this.random, DEFAULT_TIMINGS);
     this.memory = next.memory;
     setTimeout(() => this.dial(), next.pauseMs);
@@ -148,19 +155,14 @@ class ScriptedAgent {
 /** Runs `count` agents against `address` until the process ends; tells the parent how many are connected. */
 export function runAgents(address: string, count: number): void {
   const random = seededRandom(1);
-  let pending = false;
   const agents: ScriptedAgent[] = [];
-  const tell = (): void => {
-    if (pending) return;
-    pending = true;
-    setTimeout(() => {
-      pending = false;
-      process.send?.({ connected: agents.filter(({ connected }) => connected).length });
-    }, TELL_EVERY_MS);
-  };
+  setInterval(() => {
+    const connected = agents.filter((agent) => agent.connected).length;
+    process.send?.({ connected, reports } satisfies AgentsTell);
+  }, TELL_EVERY_MS);
   const more = (): void => {
     for (let index = 0; index < START_BATCH && agents.length < count; index += 1) {
-      const agent = new ScriptedAgent(address, `n${String(agents.length).padStart(4, '0')}`, random, tell);
+      const agent = new ScriptedAgent(address, `n${String(agents.length).padStart(4, '0')}`, random);
       agents.push(agent);
       agent.dial();
     }
