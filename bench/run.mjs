@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Compares llmgw with nginx and a peer under the same load, side by side in one run. See README.md.
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync, existsSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -239,6 +239,7 @@ function judge() {
   }
 }
 
+const KEPT_MARK = '<!-- measured by other programs -->';
 const tools = { engine: compile('engine'), load: compile('load') };
 const list = targets();
 let engine = start([tools.engine, String(ENGINE_PORT)], 1);
@@ -276,7 +277,9 @@ rmSync(scratch, { recursive: true, force: true });
 if (options.write) {
   const file = path.join(here, '..', 'docs', 'benchmarks.md');
   mkdirSync(path.dirname(file), { recursive: true });
-  writeFileSync(file, `${lines.join('\n')}\n`);
+  // What stands behind the mark was measured by other programs and is kept.
+  const [, kept = ''] = existsSync(file) ? readFileSync(file, 'utf8').split(KEPT_MARK) : [];
+  writeFileSync(file, `${lines.join('\n')}\n${kept === '' ? '' : `\n${KEPT_MARK}${kept}`}`);
   console.log(`\nwritten to ${path.relative(process.cwd(), file)} (${readFileSync(file).length} bytes)`);
 }
 process.exit(0);

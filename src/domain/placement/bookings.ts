@@ -21,9 +21,19 @@ export interface NodeBookings {
   readonly models: Map<string, number>;
   /** Live shards that use no GPU: CPU work has no size we know, so it is balanced by count. */
   cpuShards: number;
+  /** Grows with every booking here: what was worked out at one revision holds for as long as it stands. */
+  revision: number;
 }
 
-const NOTHING: NodeBookings = { gpus: new Map(), ports: new Set(), models: new Map(), cpuShards: 0 };
+const empty = (): NodeBookings => ({
+  gpus: new Map(),
+  ports: new Set(),
+  models: new Map(),
+  cpuShards: 0,
+  revision: 0,
+});
+
+const NOTHING: NodeBookings = empty();
 
 export class Bookings {
   readonly #nodes = new Map<string, NodeBookings>();
@@ -39,6 +49,7 @@ export class Bookings {
     shard: Pick<ShardAssignment, 'shardId' | 'nodeId' | 'gpuUuids' | 'gpuMemoryBytes' | 'ports'>,
   ): void {
     const node = this.#node(shard.nodeId);
+    node.revision += 1;
     for (const uuid of shard.gpuUuids) this.#bookGpu(node, uuid, model, shard);
     if (shard.gpuUuids.length === 0) node.cpuShards += 1;
     if (shard.ports.http > 0) node.ports.add(shard.ports.http);
@@ -63,7 +74,7 @@ export class Bookings {
   #node(nodeId: string): NodeBookings {
     const known = this.#nodes.get(nodeId);
     if (known !== undefined) return known;
-    const fresh: NodeBookings = { gpus: new Map(), ports: new Set(), models: new Map(), cpuShards: 0 };
+    const fresh = empty();
     this.#nodes.set(nodeId, fresh);
     return fresh;
   }

@@ -25,7 +25,7 @@ import {
 import { choosePorts } from './ports.js';
 import { counted, placementReason } from './reasons.js';
 import { chooseGpus, countDomains, type Place, type Scores, scorePlace, totalOf } from './scores.js';
-import type { PlacementQuery, PlacementWorld } from './world.js';
+import type { FoundDevices, PlacementQuery, PlacementWorld } from './world.js';
 
 /** A decided place: nothing is held yet. */
 export interface Placement {
@@ -125,15 +125,24 @@ function score(found: Place, domains: ReturnType<typeof countDomains>): RankedPl
 
 /** One place per GPU type that has enough usable devices; one place without devices for CPU work. */
 function placesOn(candidate: NodeCandidate): readonly Place[] {
-  const { profile, node, bookings } = candidate;
-  if (profile.gpus === 0) return [{ candidate, gpus: [], leftOver: 0 }];
-  const places: Place[] = [];
+  const { memo } = candidate.world;
+  const found =
+    memo === undefined ? devicesOn(candidate) : memo.devices(candidate, () => devicesOn(candidate));
+  return found.map(({ gpus, leftOver: left }) => ({ candidate, gpus, leftOver: left }));
+}
+
+/** Must depend on nothing of the query but its model: it is remembered for the other replicas of it. */
+function devicesOn(candidate: NodeCandidate): readonly FoundDevices<GpuCandidate>[] {
+  const { profile, node, bookings, model } = candidate;
+  if (profile.gpus === 0) return [{ gpus: [], leftOver: 0 }];
+  if (node.gpus.length === 0) return [];
+  const found: FoundDevices<GpuCandidate>[] = [];
   for (const [, usable] of usableByType(candidate)) {
     if (usable.length < profile.gpus) continue;
-    const gpus = chooseGpus(usable, profile.gpus, bookings, candidate.model);
-    places.push({ candidate, gpus, leftOver: leftOver(usable, gpus) });
+    const gpus = chooseGpus(usable, profile.gpus, bookings, model);
+    found.push({ gpus, leftOver: leftOver(usable, gpus) });
   }
-  return node.gpus.length === 0 ? [] : places;
+  return found;
 }
 
 function usableByType(candidate: NodeCandidate): ReadonlyMap<string, readonly GpuCandidate[]> {
@@ -164,11 +173,15 @@ function leftOver(usable: readonly GpuCandidate[], chosen: readonly GpuCandidate
 
 /** Best first; equal totals by node id and GPU type, so that the same input always gives the same answer. */
 function rank(places: readonly RankedPlace[]): readonly RankedPlace[] {
-  return places.toSorted((a, b) => b.total - a.total || compareText(tieKey(a), tieKey(b)));
+  return places.toSorted((a, b) => b.total - a.total || compareTies(a.place, b.place));
 }
 
-function tieKey({ place: { candidate, gpus } }: RankedPlace): string {
-  return `${candidate.node.id}\n${gpus[0]?.gpu.type ?? ''}`;
+/** In an empty fleet all totals are equal, so this decides every comparison of a sort. */
+function compareTies(a: Place, b: Place): number {
+  return (
+    compareText(a.candidate.node.id, b.candidate.node.id) ||
+    compareText(a.gpus[0]?.gpu.type ?? '', b.gpus[0]?.gpu.type ?? '')
+  );
 }
 
 function compareText(a: string, b: string): number {

@@ -2,6 +2,7 @@
 import { specDigest } from '../catalog/spec-digest.js';
 import type { BackoffRecord, LearnedFact, ModelSpec, NodeView, Profile } from '../cluster.js';
 import type { Bookings } from './bookings.js';
+import type { GpuCandidate } from './filters.js';
 
 export interface PlacementWorld {
   readonly nodes: readonly NodeView[];
@@ -13,6 +14,57 @@ export interface PlacementWorld {
   readonly portRange: readonly [number, number];
   /** Wall time, ms, for back-offs that must outlive a restart. */
   readonly nowWallMs: number;
+  /** What earlier questions of the same pass found; absent where only one is asked. */
+  readonly memo?: PlacementMemo<GpuCandidate>;
+}
+
+/** Devices of a node that would be taken for a profile, one set per GPU type that has enough, with what stays free. */
+export interface FoundDevices<Device> {
+  readonly gpus: readonly Device[];
+  readonly leftOver: number;
+}
+
+interface Remembered<Device> {
+  readonly node: NodeView;
+  readonly model: ModelSpec;
+  readonly bookings: number;
+  readonly learned: number;
+  readonly found: readonly FoundDevices<Device>[];
+}
+
+/**
+ * Devices found per profile and node. Sixteen replicas placed in one pass ask every device of the fleet the same question, and
+ * only on the nodes that the ones before them took has the answer changed. Lives as long as its pass.
+ */
+export class PlacementMemo<Device> {
+  readonly #profiles = new Map<Profile, Map<string, Remembered<Device>>>();
+
+  /** What is remembered, or what `find` finds now. */
+  devices(
+    asked: {
+      readonly model: ModelSpec;
+      readonly profile: Profile;
+      readonly node: NodeView;
+      readonly bookings: { readonly revision: number };
+      readonly world: PlacementWorld;
+    },
+    find: () => readonly FoundDevices<Device>[],
+  ): readonly FoundDevices<Device>[] {
+    const { model, profile, node, bookings, world } = asked;
+    let nodes = this.#profiles.get(profile);
+    if (nodes === undefined) this.#profiles.set(profile, (nodes = new Map()));
+    const known = nodes.get(node.id);
+    const learned = world.learned.revision;
+    const holds =
+      known?.node === node &&
+      known.model === model &&
+      known.bookings === bookings.revision &&
+      known.learned === learned;
+    if (holds) return known.found;
+    const found = find();
+    nodes.set(node.id, { node, model, bookings: bookings.revision, learned, found });
+    return found;
+  }
 }
 
 /** What is to be placed. */
@@ -45,11 +97,13 @@ export class Failures {
 
   /** Failures of one replica on one node, permanent ones included. */
   of(replicaId: string, nodeId: string): readonly BackoffRecord[] {
+    if (this.#byReplicaNode.size === 0) return NONE;
     return this.#byReplicaNode.get(`${replicaId}/${nodeId}`) ?? NONE;
   }
 
   /** The permanent failure that keeps a profile off a node, unless the profile has changed since. */
   parked(model: ModelSpec, profile: Profile, nodeId: string): BackoffRecord | undefined {
+    if (this.#parked.size === 0) return undefined;
     const record = this.#parked.get(parkKey(model.name, profile.name, nodeId));
     // The digest is only computed when there is something to compare it with: parks are rare, candidates are many.
     return record !== undefined && record.specDigest === specDigest(model, profile) ? record : undefined;
@@ -65,12 +119,15 @@ function parkKey(model: string, profile: string, nodeId: string): string {
 /** Facts measured from real starts, by (model, profile, GPU type). */
 export class Learned {
   readonly #facts = new Map<string, LearnedFact>();
+  /** Grows with every fact that comes in. */
+  revision = 0;
 
   constructor(facts: Iterable<LearnedFact>) {
     for (const fact of facts) this.put(fact);
   }
 
   put(fact: LearnedFact): void {
+    this.revision += 1;
     this.#facts.set(learnedKey(fact.model, fact.profile, fact.gpuType), fact);
   }
 

@@ -24,7 +24,7 @@ import {
 } from '../cluster.js';
 import { specDigest } from '../catalog/spec-digest.js';
 import { Bookings } from '../placement/bookings.js';
-import { Failures, Learned, learnedKey, type PlacementWorld } from '../placement/world.js';
+import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';
 import type { LivenessJudgement } from './liveness.js';
 import type { ControlPolicy } from './policy.js';
 import { type ObservedReplica, observe, type ObserverView } from './replica-state.js';
@@ -75,11 +75,13 @@ export class Pass {
   readonly #why = new Map<string, Reason>();
   readonly #deleted = new Map<string, Reason>();
   readonly #byModel = new Map<string, Set<string>>();
+  /** Lists of `recordsOf`, each dropped when its model's records change: every step of a pass asks for them. */
+  readonly #sorted = new Map<string, readonly ReplicaRecord[]>();
   readonly #backoffs = new Map<string, BackoffRecord[]>();
   readonly #backoffActions = new Map<string, Action>();
   readonly #memories = new Map<string, ReplicaMemory>();
   readonly #observed = new Map<string, ObservedReplica>();
-  readonly #digests = new Map<string, string>();
+  readonly #digests = new Map<string, Map<string, string>>();
   readonly #view: ObserverView;
   readonly #learnings = new Map<string, LearnedAction>();
   #world: PlacementWorld | undefined;
@@ -115,6 +117,7 @@ export class Pass {
 
   #index(record: ReplicaRecord): void {
     this.#records.set(record.id, record);
+    this.#sorted.delete(record.model);
     const ids = this.#byModel.get(record.model);
     if (ids === undefined) this.#byModel.set(record.model, new Set([record.id]));
     else ids.add(record.id);
@@ -131,10 +134,14 @@ export class Pass {
 
   /** Records of one model, oldest first. */
   recordsOf(model: string): readonly ReplicaRecord[] {
+    const known = this.#sorted.get(model);
+    if (known !== undefined) return known;
     const ids = this.#byModel.get(model);
     if (ids === undefined) return [];
     const records = [...ids].flatMap((id) => this.#records.get(id) ?? []);
-    return records.toSorted((a, b) => a.createdWallMs - b.createdWallMs || (a.id < b.id ? -1 : 1));
+    records.sort((a, b) => a.createdWallMs - b.createdWallMs || (a.id < b.id ? -1 : 1));
+    this.#sorted.set(model, records);
+    return records;
   }
 
   /** Names of models that have records, in the catalog or not. */
@@ -155,6 +162,7 @@ export class Pass {
     this.#records.delete(id);
     this.#observed.delete(id);
     this.#byModel.get(record.model)?.delete(id);
+    this.#sorted.delete(record.model);
     if (this.#before.has(id)) this.#deleted.set(id, reason);
   }
 
@@ -180,14 +188,15 @@ export class Pass {
 
   /** Digest of a profile as the catalog has it now; undefined when it has none of that name. */
   digestOf(modelName: string, profileName: string): string | undefined {
-    const key = JSON.stringify([modelName, profileName]);
-    const known = this.#digests.get(key);
+    let ofModel = this.#digests.get(modelName);
+    if (ofModel === undefined) this.#digests.set(modelName, (ofModel = new Map()));
+    const known = ofModel.get(profileName);
     if (known !== undefined) return known;
     const model = this.models.get(modelName);
     const profile = model?.profiles.find(({ name }) => name === profileName);
     if (model === undefined || profile === undefined) return undefined;
     const digest = specDigest(model, profile);
-    this.#digests.set(key, digest);
+    ofModel.set(profileName, digest);
     return digest;
   }
 
@@ -295,6 +304,7 @@ export class Pass {
       learned: this.learned,
       portRange: this.policy.portRange,
       nowWallMs: this.context.nowWallMs,
+      memo: new PlacementMemo(),
     };
     return this.#world;
   }
