@@ -197,6 +197,39 @@ describe('a configuration that changes while requests run', () => {
     expect(await identity('m1')).toEqual(before);
   });
 
+  it('is planned with exit codes of its own, and one replica restarts with a new copy first', async () => {
+    const path = scratch.file('server.yaml', file({ name: 'm1' }, { name: 'm2' }));
+    await start(path);
+    await settled('m1', 'm2');
+    const plan = (name: string, text: string) => ctl('plan', '-f', scratch.file(name, text));
+    const same = await plan('same.yaml', `# only a comment\n${file({ name: 'm2' }, { name: 'm1' })}`);
+    expect([same.code, same.stdout]).toEqual([0, 'nothing would change\n']);
+    const rolls = await plan('other.yaml', file({ name: 'm1', tpotMs: 40 }, { name: 'm2' }));
+    expect(rolls.code).toBe(1);
+    expect(rolls.stdout).toMatch(/m1 \(new 1\) +starts +n1[^]*m1 \(new 1\) +serves[^]*leaves[^]*stopped/);
+    expect(rolls.stdout).not.toMatch(/m2 \(new/);
+    const wrong = await plan('wrong.yaml', 'models: 7\n');
+    expect([wrong.code, wrong.stdout]).toEqual([2, '']);
+    expect(wrong.stderr).toContain('wrong.yaml:1:9: models');
+
+    const [m1, m2] = [await identity('m1'), await identity('m2')];
+    const id = m1[0]?.split('@')[0] ?? '';
+    let fewestReady = Infinity;
+    let stop = false;
+    const looking = (async () => {
+      while (!stop)
+        fewestReady = Math.min(fewestReady, (await replicas('m1')).filter((one) => one.published).length);
+    })();
+    const restarted = await ctl('restart', id, '--wait', '-o', 'json');
+    stop = true;
+    await looking;
+    expect(restarted.code).toBe(0);
+    expect(JSON.parse(restarted.stdout)).toMatchObject({ model: 'm1', replica: id, changed: true });
+    expect(fewestReady).toBeGreaterThanOrEqual(1);
+    expect(await identity('m1')).not.toEqual(m1);
+    expect(await identity('m2')).toEqual(m2);
+  });
+
   it('follows a link that is swapped, as mounted volumes do', async () => {
     for (const [folder, text] of [
       ['v1', file({ name: 'm1' })],
