@@ -47,6 +47,8 @@ export const ACTIONS = [
   'addModel',
   'removeNode',
   'refit',
+  'revert',
+  'restartReplica',
 ] as const;
 export type OperatorAction = (typeof ACTIONS)[number];
 

@@ -39,12 +39,21 @@ export function drawModel(world: World, name: string): ModelSpec {
 
 export class Operator {
   #sequence = 0;
+  /** The catalog before the last change of it. */
+  #former: World['models'] = [];
 
   constructor(private readonly world: World) {}
 
   act(kind: OperatorAction): void {
     const { world } = this;
     const node = this.#someNode();
+    const { models } = world;
+    this.#act(kind, node);
+    if (world.models !== models) this.#former = models;
+  }
+
+  #act(kind: OperatorAction, node: string): void {
+    const { world } = this;
     world.say(() => `operator: ${kind} ${node}`);
     switch (kind) {
       case 'scale':
@@ -87,6 +96,16 @@ export class Operator {
         return this.#removeLost();
       case 'refit':
         return this.#changeModel((model) => drawModel(world, model.name));
+      case 'revert':
+        // In the middle of whatever the change began.
+        if (this.#former.length > 0) world.models = this.#former;
+        return;
+      case 'restartReplica': {
+        const ids = [...world.store.contents.replicas.keys()];
+        const id = ids[Math.floor(world.random() * ids.length)];
+        if (id !== undefined) world.listening()?.restartReplica(id);
+        return;
+      }
     }
   }
 

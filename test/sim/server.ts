@@ -182,6 +182,14 @@ export class Server {
     this.#wake();
   }
 
+  restartReplica(id: string): void {
+    const record = this.world.store.contents.replicas.get(id);
+    if (record === undefined || record.intent !== 'run' || record.shards.length === 0) return;
+    const restart = { actor: 'ann', atWallMs: this.world.wallMs };
+    this.world.store.putReplica(this.term, { ...record, restart });
+    this.#wake();
+  }
+
   removeNode(nodeId: string): void {
     this.world.store.removeNode(this.term, nodeId);
     this.entries.delete(nodeId);

@@ -41,6 +41,11 @@ export class Store {
     return this.#now.term;
   }
 
+  putReplica(term: number, record: ReplicaRecord): void {
+    this.#guard(term);
+    this.#now.replicas.set(record.id, record);
+  }
+
   /** All or nothing, and only for the server whose term it is. */
   persist(term: number, plan: Plan): void {
     this.#guard(term);

@@ -7,6 +7,7 @@ import {
   type ShardReport,
   type Snapshot,
 } from '../../src/domain/cluster.js';
+import { fitsType } from '../../src/domain/placement/filters.js';
 import { specDigest } from '../../src/domain/catalog/spec-digest.js';
 
 export function nodeOf(snapshot: Snapshot, id: string): NodeView | undefined {
@@ -43,8 +44,11 @@ export function mustLeave(snapshot: Snapshot, record: ReplicaRecord): boolean {
   const profile = model?.profiles.find(({ name }) => name === record.profile);
   if (model === undefined || profile === undefined || specDigest(model, profile) !== record.specDigest)
     return true;
+  if (record.restart !== undefined) return true;
   return record.shards.some((shard) => {
     const node = nodeOf(snapshot, shard.nodeId);
+    const wrongType = node?.gpus.some((gpu) => shard.gpuUuids.includes(gpu.uuid) && !fitsType(profile, gpu));
+    if (wrongType === true) return true;
     const { target, gpuUuid } = node?.intent ?? { target: 'schedulable', gpuUuid: undefined };
     const drained = target === 'drained' && (gpuUuid === undefined || shard.gpuUuids.includes(gpuUuid));
     const broken = node?.gpus.some(
