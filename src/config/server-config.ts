@@ -186,7 +186,7 @@ export class ModelConfig {
   })
   fallback: string[] = [];
 
-  @Whole({ min: 0, max: 1_000, doc: 'Higher may displace lower when a drain needs room.' })
+  @Whole({ min: 0, max: 1_000, doc: 'Higher is moved and placed first; what runs is never displaced.' })
   priority = 100;
 
   @Nested(() => PlacementConfig, { doc: "Where the model's replicas may and should stand." })

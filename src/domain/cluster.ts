@@ -64,7 +64,7 @@ export interface ModelSpec {
   readonly routing?: string;
   /** Models tried when nothing of this one can serve. */
   readonly fallback: readonly string[];
-  /** Higher may displace lower when a drain needs room. */
+  /** Higher is moved and placed first when several want room; what runs is never displaced. */
   readonly priority: number;
   readonly placement: PlacementRules;
   /** Best first. */

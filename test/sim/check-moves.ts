@@ -20,6 +20,8 @@ export class MoveChecks {
       if (action.kind !== 'updateReplica' || action.record.intent === 'run') continue;
       const was = before.get(action.record.id);
       if (was?.intent === 'run') this.#left(snapshot, was, action.record, after);
+      if (was?.intent === 'drain' && action.reason.code === 'drained')
+        this.#stopped(snapshot, plan, was, after);
     }
     this.#replacements(snapshot, plan, before, after);
     this.#published(snapshot, plan, after);
@@ -35,7 +37,7 @@ export class MoveChecks {
     const ready = staying.filter((one) => one.readyWallMs !== undefined);
     const { code } = now.intentReason;
     if (!mustLeave(snapshot, was)) {
-      if (staying.length < model.replicas && code !== 'yields')
+      if (staying.length < model.replicas)
         this.world.fail(
           'sent_away_for_nothing',
           `${was.id}: ${code}, ${staying.length} of ${model.replicas} left`,
@@ -48,6 +50,21 @@ export class MoveChecks {
     if (ready.length < model.replicas && !this.#gapAllowed(snapshot, was, now, after))
       this.world.fail('gap_made', `${was.id}: ${code}, ${ready.length} of ${model.replicas} Ready`);
     if (code === 'replaced') this.#steadyEnough(was, after);
+  }
+
+  /** What is back from a node given up for lost serves at once: it is not let go while those that replace it do not. */
+  #stopped(snapshot: Snapshot, plan: Plan, was: ReplicaRecord, after: readonly ReplicaRecord[]): void {
+    if (was.intentReason.code !== 'node_lost' || plan.memory.brakeSinceMs !== undefined) return;
+    const model = snapshot.models.find(({ name }) => name === was.model);
+    const healthy = was.shards.every(({ nodeId, shardId }) => {
+      const phase = reportOf(snapshot, nodeId, shardId, was.generation)?.phase;
+      return nodeOf(snapshot, nodeId)?.liveness === 'connected' && phase === 'ready';
+    });
+    if (model === undefined || !healthy || mustLeave(snapshot, was)) return;
+    const staying = after.filter((one) => one.model === was.model && one.intent === 'run');
+    const down = staying.filter((one) => one.readyWallMs === undefined && this.#isSurelyDown(snapshot, one));
+    if (staying.length - down.length < model.replicas && down.length > 0)
+      this.world.fail('returned_copy_stopped', `${was.id} serves, ${down[0]?.id} does not yet`);
   }
 
   /** Neither Ready nor perhaps Ready behind a silent link. */
@@ -70,7 +87,6 @@ export class MoveChecks {
     now: ReplicaRecord,
     after: readonly ReplicaRecord[],
   ): boolean {
-    if (now.intentReason.code === 'yields') return true;
     if (after.some((one) => one.replaces === was.id && one.readyWallMs !== undefined && one.intent === 'run'))
       return true;
     const model = snapshot.models.find(({ name }) => name === was.model);

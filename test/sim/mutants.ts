@@ -308,4 +308,10 @@ export const MUTANTS: readonly Mutant[] = [
     find: '  apart: 50,',
     replace: '  apart: 0,',
   },
+  {
+    name: 'a copy that is back is let go before its successor serves',
+    file: `${R}reconcile.ts`,
+    find: '  reviveReplicas(pass);\n',
+    replace: '  if (pass.nowMs < 0) reviveReplicas(pass);\n',
+  },
 ];

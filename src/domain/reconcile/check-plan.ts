@@ -408,7 +408,7 @@ function checkRecords(after: After): readonly Violation[] {
 }
 
 /** Reasons that may take a model below what it wants: somebody allowed it, or what is taken did not serve. */
-const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'yields', 'node_lost', 'node_removed']);
+const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'node_lost', 'node_removed']);
 
 /** Our own moves never take a serving copy away while that leaves fewer than wanted and another could have gone. */
 function checkDesired(after: After, model: ModelSpec): readonly Violation[] {

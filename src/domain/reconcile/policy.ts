@@ -46,8 +46,6 @@ export interface ControlPolicy {
   readonly replacementFloorMs: number;
   readonly streamGraceMs: number;
   readonly drainDeadlineMs: number;
-  /** Lower-priority replicas may be drained to make room for a higher-priority one that must move. */
-  readonly yieldLowerPriority: boolean;
 
   // -- health
   /** First-token timeouts in a row, without any token between them, that prove an engine dead although it answers probes. */
@@ -83,7 +81,6 @@ export const DEFAULT_POLICY: ControlPolicy = {
   replacementFloorMs: 10 * MINUTE,
   streamGraceMs: 15 * MINUTE,
   drainDeadlineMs: 60 * MINUTE,
-  yieldLowerPriority: true,
   hungAfterTimeouts: 3,
   unhealthyRestartMs: MINUTE,
   orphanGraceMs: 2 * MINUTE,

@@ -19,7 +19,6 @@ export const RECONCILE_REASONS = {
   node_lost: 'its node was given up',
   node_removed: 'its node was removed',
   revived: 'what made it leave no longer holds',
-  yields: 'it makes room for a replica of higher priority',
   failed: 'it failed and is started again under a new generation',
   replaced: 'its replacement is Ready and steady',
   drained: 'it has no request in flight any more',

@@ -12,7 +12,7 @@ import { placeReplicas } from './places.js';
 import type { ControlPolicy } from './policy.js';
 import { progressReplicas, stopReplicas } from './progress.js';
 import { publishReplicas } from './publish.js';
-import { fillModels, scaleModels } from './scale.js';
+import { fillModels, reviveReplicas, scaleModels } from './scale.js';
 import { noteSpread } from './spread.js';
 import { forgetObsolete } from './tidy.js';
 
@@ -22,6 +22,7 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   const pass = new Pass(snapshot, policy, context, judgeLiveness(snapshot, policy, nowMs, nowWallMs));
   // First what is true, then what should be, then what to do about it.
   adoptReports(pass);
+  reviveReplicas(pass);
   progressReplicas(pass);
   scaleModels(pass);
   moveReplicas(pass);

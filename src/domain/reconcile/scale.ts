@@ -10,6 +10,15 @@ import { unready } from './progress.js';
 import { because } from './reasons.js';
 import { inflightOf } from './replica-state.js';
 
+/**
+ * Keeps what was about to go but is wanted again. Before replicas are taken a step further: one without requests would be stopped
+ * in that very step, as a node given up for lost and back again would lose the only copy that serves while the new one loads.
+ */
+export function reviveReplicas(pass: Pass): void {
+  if (pass.settling || pass.braking) return;
+  for (const model of pass.snapshot.models) reviveDraining(pass, model);
+}
+
 /** Sends away what is too much and keeps what was about to go but is wanted again. */
 export function scaleModels(pass: Pass): void {
   for (const name of pass.modelsWithRecords()) if (!pass.models.has(name)) removeModel(pass, name);
