@@ -78,6 +78,21 @@ describe('a shard', () => {
     );
     const stuck = await inPhase('exited');
     expect(stuck).toMatchObject({ verdict: 'noProgress' });
+    // vLLM 0.32 without weights: the engine core ends with this line, and the API server stays.
+    const why = 'RuntimeError: Cannot find any model weights with `/models/x`';
+    gateway.start(
+      startCommand(await freePort(), {
+        generation: 2,
+        profile: profile({ startTimeoutMs: 400, args: ['--listen-at', '60000', '--say', why] }),
+      }),
+    );
+    const caused = await gateway.waitForShard(
+      'r1-0',
+      'its end',
+      ({ phase, generation }) => phase === 'exited' && generation === 2,
+    );
+    expect(caused.verdict).toBe('missingWeights');
+    expect(caused.message).toMatch(/^RuntimeError: Cannot find any model weights.*; then no progress for/);
 
     // A download that takes three times as long as the timeout, but moves.
     const slow = new AgentEngineConfig();

@@ -19,7 +19,7 @@ import {
 import type { EngineCatalog } from './engines/catalog.js';
 import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js';
 import type { Launch, LaunchSettings } from './engines/launch.js';
-import { readVerdict } from './engines/verdicts.js';
+import { readVerdict, withCause } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
 import { gpuUsage } from './gpu/usage.js';
 import { LoadProgress } from './load-progress.js';
@@ -449,7 +449,7 @@ export class ShardRunner {
         return STOPPED;
       case 'failed':
         await this.endGroup(() => this.graceMs, outcome.failure.message);
-        return outcome.failure;
+        return withCause(outcome.failure, this.log?.lines() ?? []);
       case 'exited': {
         await this.endGroup(
           () => LEFTOVER_GRACE_MS,

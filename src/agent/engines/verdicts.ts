@@ -87,6 +87,16 @@ export function readVerdict(exit: ProcessExit, lines: readonly string[]): EndVer
   return { verdict: verdictOfExit(exit), message: withLine(exitText(exit), lines.at(-1)) };
 }
 
+/**
+ * What a start without progress hung for, where its output tells. vLLM's API server may stay when its engine core could
+ * not start: that it hangs is the consequence.
+ */
+export function withCause(failure: EndVerdict, lines: readonly string[]): EndVerdict {
+  if (failure.verdict !== 'noProgress') return failure;
+  const { verdict, message } = readVerdict({}, lines);
+  return verdict === 'unknown' ? failure : { verdict, message: `${message}; then ${failure.message}` };
+}
+
 function verdictOfExit(exit: ProcessExit): Verdict {
   if (exit.signal !== undefined) return 'signalled';
   if (exit.code === 0) return 'exitedCleanly';

@@ -220,6 +220,58 @@ describe('the NVIDIA driver', () => {
     expect(seen.notes.filter((note) => note.includes('not its own'))).toHaveLength(2);
   });
 
+  it('takes rows that come with a warning about a damaged infoROM', async () => {
+    const warning = 'WARNING: infoROM is corrupted at gpu 0000:1A:00.0\n';
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: row(0, GPU_A, MODERN) + warning, code: 14 },
+      ...quiet,
+    ]);
+    const seen = await probe();
+    expect(seen.gpus.map(({ uuid }) => uuid)).toEqual([GPU_A]);
+    expect(seen.notes).toContain(warning.trim());
+  });
+
+  it('takes the word that there is no device when the kernel knows of none either', async () => {
+    tool.answer([{ when: 'query-gpu', stdout: 'No devices were found\n', code: 6 }, ...quiet]);
+    expect((await probe()).gpus).toEqual([]);
+    mkdirSync(join(directory, 'gpus', '0000:1a:00.0'), { recursive: true });
+    writeFileSync(
+      join(directory, 'gpus', '0000:1a:00.0', 'information'),
+      `Model: \t\t NVIDIA H100\nGPU UUID: \t ${GPU_A}\n`,
+    );
+    expect((await probe()).gpus).toMatchObject([{ uuid: GPU_A, signs: { lost: 'No devices were found' } }]);
+  });
+
+  it('names a device that is sliced into nothing', async () => {
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: row(0, GPU_A, '81559, 1, Enabled, 0, No, No, Not Active') },
+      ...quiet,
+    ]);
+    const seen = await probe();
+    expect(seen.gpus).toEqual([]);
+    expect(seen.notes.some((note) => note.includes('has no slices'))).toBe(true);
+  });
+
+  it('follows devices by their UUIDs when their order changes, of the same name as well', async () => {
+    const both = (first: string, second: string) => [
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: row(0, first, MODERN) + row(1, second, MODERN) },
+      ...quiet,
+    ];
+    tool.answer(both(GPU_A, GPU_B));
+    expect((await probe()).gpus.map(({ uuid, index }) => [uuid, index])).toEqual([
+      [GPU_A, 0],
+      [GPU_B, 1],
+    ]);
+    tool.answer(both(GPU_B, GPU_A));
+    expect((await probe()).gpus.map(({ uuid, index }) => [uuid, index])).toEqual([
+      [GPU_B, 0],
+      [GPU_A, 1],
+    ]);
+  });
+
   it.each<[string, FakeAnswer[], RegExp]>([
     [
       'an error',

@@ -34,6 +34,10 @@ const WANTED = [
   'clocks_throttle_reasons.hw_thermal_slowdown',
 ] as const;
 
+/** The tool's exit code for a device whose own description is damaged; it works, and so does everything that was printed. */
+const INFOROM_CORRUPTED = 14;
+const NO_DEVICES = /No devices? (?:were|was) found/i;
+
 /** The long XML costs a second of driver time, and what it says changes slowly. */
 const DETAILS_EVERY = 6;
 
@@ -57,8 +61,7 @@ export class NvidiaDriver implements GpuDriver {
   constructor(private readonly deps: NvidiaDeps) {}
 
   async probe(signal: AbortSignal): Promise<GpuProbe> {
-    const { rows, lost } = await this.query(signal);
-    if (rows.length === 0 && lost.size === 0) throw new Error('nvidia-smi names no device');
+    const { rows, lost, warnings } = await this.query(signal);
     const sliced = rows.some((row) => row['mig.mode.current'] === 'Enabled');
     // Only there stands what the slices use.
     if (this.probes++ % DETAILS_EVERY === 0 || sliced) await this.readDetails(signal);
@@ -66,7 +69,11 @@ export class NvidiaDriver implements GpuDriver {
     const mig = sliced ? await this.readMig(signal) : [];
     const processes = await this.readProcesses(signal);
     const xids = this.deps.kernelLog.read();
-    const notes = [...this.unsupported].map((field) => `driver ${this.driverVersion} has no ${field}`);
+    const notes = [
+      ...[...this.unsupported].map((field) => `driver ${this.driverVersion} has no ${field}`),
+      ...warnings,
+      ...unsliced(rows, mig),
+    ];
     const whole = rows.flatMap((row) => this.observe(row, rows, links, mig));
     return {
       gpus: dropUnnamed([...whole, ...[...lost].map(([uuid, why]) => lostDevice(uuid, why))], notes),
@@ -79,11 +86,16 @@ export class NvidiaDriver implements GpuDriver {
   // ------------------------------------------------------------ the query
 
   /** One call for all devices; when one of them spoils it, one call for each. */
-  private async query(signal: AbortSignal): Promise<{ rows: CsvRow[]; lost: Map<string, string> }> {
+  private async query(
+    signal: AbortSignal,
+  ): Promise<{ rows: CsvRow[]; lost: Map<string, string>; warnings: readonly string[] }> {
     const all = await this.queryRows([], signal);
     const lost = new Map<string, string>();
-    if (all.failure === undefined) return { rows: all.rows, lost };
+    const warnings = all.warning === undefined ? [] : [all.warning];
+    if (all.failure === undefined) return { rows: all.rows, lost, warnings };
     const devices = listDevices(this.deps.procDir);
+    // The kernel's driver knows of none either: a machine without GPUs, or one that lost them all, which is remembered.
+    if (devices.length === 0 && NO_DEVICES.test(all.failure)) return { rows: [], lost, warnings };
     if (devices.length === 0) throw new Error(all.failure);
     const rows: CsvRow[] = [...all.rows];
     for (const { uuid, busId } of devices) {
@@ -92,14 +104,14 @@ export class NvidiaDriver implements GpuDriver {
       if (one.failure === undefined && one.rows.length > 0) rows.push(...one.rows);
       else lost.set(uuid, one.failure ?? 'not listed by nvidia-smi');
     }
-    return { rows, lost };
+    return { rows, lost, warnings };
   }
 
   /** Asks without the fields that were refused before; one unknown field rejects a whole query. */
   private async queryRows(
     which: readonly string[],
     signal: AbortSignal,
-  ): Promise<{ rows: CsvRow[]; failure?: string }> {
+  ): Promise<{ rows: CsvRow[]; failure?: string; warning?: string }> {
     for (;;) {
       const fields: string[] = [...NEEDED, ...WANTED.filter((field) => !this.unsupported.has(field))];
       const output = await this.deps.tool.run(
@@ -115,6 +127,11 @@ export class NvidiaDriver implements GpuDriver {
       const rows = parseCsv(output.stdout, fields);
       this.noteVersion(rows);
       if (output.code === 0 && rows.length > 0) return { rows };
+      if (output.code === INFOROM_CORRUPTED && rows.length > 0)
+        return {
+          rows,
+          warning: /^.*infoROM.*$/im.exec(said)?.[0].trim() ?? 'the infoROM of a device is corrupted',
+        };
       if (output.code !== 0 && rows.length === 0 && unknown === undefined && fields.length > NEEDED.length)
         if (await this.findRefused(which, signal)) continue;
       const failure =
@@ -217,6 +234,14 @@ export class NvidiaDriver implements GpuDriver {
         };
       });
   }
+}
+
+/** Devices that were sliced and then given no slice: nobody can use them, and they show nowhere else. */
+function unsliced(rows: readonly CsvRow[], mig: readonly MigDevice[]): string[] {
+  return rows
+    .filter((row) => row['mig.mode.current'] === 'Enabled')
+    .filter((row) => !mig.some(({ parentUuid }) => parentUuid === row['uuid']))
+    .map((row) => `device ${row['uuid']} is in MIG mode and has no slices: make some, or switch MIG off`);
 }
 
 const isNeeded = (field: string): boolean => NEEDED.some((needed) => needed === field);
