@@ -1,6 +1,11 @@
 /** The API's own description, OpenAPI 3.1, made from the controllers themselves: what is not declared there is not in it. */
 import { RequestMethod, type Type } from '@nestjs/common';
-import { METHOD_METADATA, PATH_METADATA, ROUTE_ARGS_METADATA } from '@nestjs/common/constants.js';
+import {
+  HTTP_CODE_METADATA,
+  METHOD_METADATA,
+  PATH_METADATA,
+  ROUTE_ARGS_METADATA,
+} from '@nestjs/common/constants.js';
 import { getMetadataStorage } from 'class-validator';
 import type { ValidationMetadata } from 'class-validator/types/metadata/ValidationMetadata.js';
 import { DOC_METADATA, type RouteDoc } from './api-doc.js';
@@ -12,6 +17,8 @@ export interface DeclaredRoute {
   /** As OpenAPI writes it: `/admin/v1/nodes/{id}`. */
   readonly path: string;
   readonly method: string;
+  /** Of an answer that is no error. */
+  readonly status: number;
   readonly handler: string;
   readonly role: Role | 'open' | undefined;
   readonly doc: RouteDoc | undefined;
@@ -34,6 +41,7 @@ export function declaredRoutes(controllers: readonly Type[]): readonly DeclaredR
         paths(Reflect.getMetadata(PATH_METADATA, handler)).map((path) => ({
           path: join(prefix, path),
           method: RequestMethod[Number(Reflect.getMetadata(METHOD_METADATA, handler))] ?? 'GET',
+          status: statusOf(handler),
           handler: `${controller.name}.${name}`,
           role: metadata<Role | 'open'>(ROLE_METADATA, handler, controller),
           doc: metadata<RouteDoc>(DOC_METADATA, handler, controller),
@@ -74,7 +82,7 @@ function operation(route: DeclaredRoute): object {
           requestBody: { required: true, content: { 'application/json': { schema: dtoSchema(route.body) } } },
         }),
     responses: {
-      200: { description: 'The answer.', content: content(doc) },
+      [route.status]: { description: 'The answer.', content: content(doc) },
       default: {
         description: 'What went wrong, with a code.',
         content: { 'application/json': { schema: reference('ErrorView') } },
@@ -176,6 +184,12 @@ function schemaOfRule(rule: ValidationMetadata): object {
 }
 
 // ---------------------------------------------------------------- what Nest knows
+
+function statusOf(handler: object): number {
+  const said = Reflect.getMetadata(HTTP_CODE_METADATA, handler) as number | undefined;
+  const posted = Number(Reflect.getMetadata(METHOD_METADATA, handler)) === Number(RequestMethod.POST);
+  return said ?? (posted ? 201 : 200);
+}
 
 function handlersOf(controller: Type): readonly { readonly name: string; readonly handler: object }[] {
   const prototype = controller.prototype as Record<string, unknown>;

@@ -3,6 +3,7 @@ import type {
   ConfigPlanView,
   EndpointView,
   GpuView,
+  KeyView,
   ModelDetailView,
   NodeDetailView,
   NodeSummaryView,
@@ -11,6 +12,7 @@ import type {
   ReplicaSummaryView,
   SchedulingResultView,
   StatusView,
+  TokenView,
 } from '../../admin-api/views.js';
 import { renderModel, renderNode, renderReplica, renderStatus } from './details.js';
 import { renderPlan, renderReload } from './config-changes.js';
@@ -27,6 +29,7 @@ import {
 import type { Surface } from './style.js';
 import { renderTable } from './table.js';
 import { renderTop } from './top.js';
+import { KEY_COLUMNS, TOKEN_COLUMNS } from './credential-columns.js';
 
 const NOW = Date.parse('2026-03-01T12:00:00.000Z');
 const ago = (seconds: number): string => new Date(NOW - seconds * 1_000).toISOString();
@@ -655,5 +658,61 @@ describe('what a configuration changes', () => {
       renderReload({ ...changes, changed: true, notes: ['needs a restart: listen'] }, SURFACE),
       'config-reload',
     );
+  });
+});
+
+describe('keys and tokens', () => {
+  const made = { createdAt: ago(86_400), createdBy: 'alice' };
+  const use = { lastUsedAt: ago(5), inflight: 2, requestsTotal: 812, refusedTotal: 3, tokensTotal: 90_210 };
+  const KEYS: readonly KeyView[] = [
+    {
+      ...made,
+      id: 'key-1f0c2a9b77',
+      name: 'ci',
+      state: 'active',
+      models: ['qwen*', 'org/m'],
+      requestsPerMinute: 60,
+      tokensPerMinute: 100_000,
+      maxConcurrent: 4,
+      priority: 200,
+      expiresAt: ago(-7_300),
+      use,
+    },
+    {
+      ...made,
+      id: 'key-2b',
+      name: 'old\u001b[31m',
+      state: 'expired',
+      models: [],
+      expiresAt: ago(60),
+      use: { ...use, inflight: 0 },
+    },
+    {
+      ...made,
+      id: 'key-3c',
+      name: 'gone',
+      state: 'revoked',
+      models: [],
+      revokedAt: ago(30),
+      revokedBy: 'bob',
+    },
+  ];
+  const TOKENS: readonly TokenView[] = [
+    { id: 'config:ops', name: 'ops', kind: 'admin', role: 'admin', state: 'active', source: 'configuration' },
+    {
+      ...made,
+      id: 'tok-1',
+      name: 'rack',
+      kind: 'join',
+      state: 'active',
+      source: 'store',
+      expiresAt: ago(-60),
+    },
+  ];
+
+  it('lists', async () => {
+    await golden(renderTable(KEY_COLUMNS, KEYS, SURFACE), 'keys');
+    await golden(renderTable(KEY_COLUMNS, KEYS, SURFACE, { wide: true }), 'keys-wide');
+    await golden(renderTable(TOKEN_COLUMNS, TOKENS, SURFACE, { wide: true }), 'tokens-wide');
   });
 });
