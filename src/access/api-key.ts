@@ -55,7 +55,7 @@ export class ApiKey implements Principal {
     const now = nowMs();
     // Whole: sums of fractions do not come back to 0.
     const decision = this.limiter.request(now, Math.ceil(estimatedTokens));
-    const headers = rateLimitHeaders(this.limiter.snapshot(now)).flat();
+    const headers = rateLimitHeaders(this.limiter.snapshot(now));
     if (!decision.granted) {
       this.refused += 1;
       const { retryAfterSeconds, limit } = decision;

@@ -158,9 +158,9 @@ describe('headers', () => {
     const limiter = new KeyLimiter({ ...NONE, requestsPerMinute: 60 }, 0);
     grant(limiter);
     expect(rateLimitHeaders(limiter.snapshot(0))).toEqual([
-      ['x-ratelimit-limit-requests', '60'],
-      ['x-ratelimit-remaining-requests', '59'],
-      ['x-ratelimit-reset-requests', '1s'],
+      ...['x-ratelimit-limit-requests', '60'],
+      ...['x-ratelimit-remaining-requests', '59'],
+      ...['x-ratelimit-reset-requests', '1s'],
     ]);
     expect(rateLimitHeaders(new KeyLimiter(NONE, 0).snapshot(0))).toEqual([]);
   });

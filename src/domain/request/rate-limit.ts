@@ -176,17 +176,30 @@ function refusal(limit: RateLimitKind, waitMs: number): RateRefusal {
   return { granted: false, limit, retryAfterSeconds: clampRetryAfter(waitMs / 1000) };
 }
 
-/** The `x-ratelimit-*` headers, in the form OpenAI's clients read. Empty when nothing is limited. */
-export function rateLimitHeaders(snapshot: RateSnapshot): [name: string, value: string][] {
-  const headers: [string, string][] = [];
-  for (const kind of ['requests', 'tokens'] as const) {
-    const window = snapshot[kind];
-    if (window === undefined) continue;
-    headers.push([`x-ratelimit-limit-${kind}`, String(window.limit)]);
-    headers.push([`x-ratelimit-remaining-${kind}`, String(window.remaining)]);
-    headers.push([`x-ratelimit-reset-${kind}`, formatReset(window.resetMs)]);
-  }
+/** The `x-ratelimit-*` headers in the form OpenAI's clients read: name, value, name, value. Empty when nothing is limited. */
+export function rateLimitHeaders({ requests, tokens }: RateSnapshot): string[] {
+  const headers: string[] = [];
+  if (requests !== undefined) pushWindow(headers, REQUEST_HEADERS, requests);
+  if (tokens !== undefined) pushWindow(headers, TOKEN_HEADERS, tokens);
   return headers;
+}
+
+type WindowHeaders = readonly [limit: string, remaining: string, reset: string];
+
+const REQUEST_HEADERS: WindowHeaders = [
+  'x-ratelimit-limit-requests',
+  'x-ratelimit-remaining-requests',
+  'x-ratelimit-reset-requests',
+];
+const TOKEN_HEADERS: WindowHeaders = [
+  'x-ratelimit-limit-tokens',
+  'x-ratelimit-remaining-tokens',
+  'x-ratelimit-reset-tokens',
+];
+
+function pushWindow(headers: string[], names: WindowHeaders, window: WindowSnapshot): void {
+  const { limit, remaining, resetMs } = window;
+  headers.push(names[0], `${limit}`, names[1], `${remaining}`, names[2], formatReset(resetMs));
 }
 
 /** `250ms`, `1.5s`, `6m0s`: durations as OpenAI writes them. */
