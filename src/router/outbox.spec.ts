@@ -115,6 +115,23 @@ describe('Outbox', () => {
     expect(heard).toEqual(['a1', 'empty', 'b']);
   });
 
+  it('sends nothing twice when a write leads to more writes than it may gather', async () => {
+    const outbox = new Outbox();
+    await crowded(outbox);
+    const { near, far } = await connection();
+    let expected = 'first;';
+    put(outbox, near, 'first;', () => {
+      for (let i = 0; i < 3 * GATHERED_MAX; i++) {
+        put(outbox, near, `${i};`);
+        expected += `${i};`;
+      }
+    });
+    outbox.flush();
+    const text = readAll(far);
+    near.end();
+    expect(await text).toBe(expected);
+  });
+
   it('tells that a peer takes no more, and leaves the memory of what waits alone', async () => {
     const outbox = new Outbox();
     const [slow, quick] = [await connection(), await connection()];

@@ -38,6 +38,7 @@ export class Outbox {
   private averageWrites = 1;
   private writesUntilTrial = TRY_AGAIN_AFTER;
   private turnEndPlanned = false;
+  private flushing = false;
   private arenaMark = 0;
 
   /** Memory for the next `send`, with old content; nobody's any more once something else is taken or sent. */
@@ -70,8 +71,10 @@ export class Outbox {
 
   /** Hands over what was gathered; before anything is done to a socket past this outbox. */
   flush(): void {
+    // A write may bring an answer at once (TLS does), and that may end up here again: the loop below takes it along.
+    if (this.flushing) return;
+    this.flushing = true;
     let allTaken = true;
-    // Whoever hears that its bytes left may send more.
     for (let i = 0; i < this.count; i++) {
       const socket = this.sockets[i] as Socket;
       const piece = this.pieces[i] as Buffer;
@@ -81,6 +84,7 @@ export class Outbox {
       this.senders[i] = undefined;
     }
     this.count = this.bytes = 0;
+    this.flushing = false;
     if (allTaken) this.arena.rewind(this.arenaMark);
   }
 
