@@ -28,15 +28,16 @@ import {
 } from '../agent-protocol/to-wire.js';
 import { PROTOCOL_VERSION } from '../agent-protocol/version.js';
 import type { WireServerMessage } from '../agent-protocol/wire.js';
-import {
-  shardKey,
-  type DrainShardCommand,
-  type StartShardCommand,
-  type StopShardCommand,
-} from '../domain/cluster.js';
+import { shardKey, type StartShardCommand, type StopShardCommand } from '../domain/cluster.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import type { Reconnection } from '../inventory/node-entry.js';
-import { STATUS_SINK, type Dispatcher, type DispatchResult, type StatusSink } from '../reconciler/ports.js';
+import {
+  STATUS_SINK,
+  type Dispatcher,
+  type DrainShardCommand,
+  type DispatchResult,
+  type StatusSink,
+} from '../reconciler/ports.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';

@@ -538,14 +538,6 @@ export interface StopShardCommand {
   readonly graceMs: number;
 }
 
-/** The shard's replica left the router and only finishes what it has; `over`: it is in the router again. */
-export interface DrainShardCommand {
-  readonly nodeId: string;
-  readonly shardId: string;
-  readonly generation: number;
-  readonly over: boolean;
-}
-
 /** A Ready replica as the router may use it. */
 export interface PublishedReplica {
   readonly replicaId: string;

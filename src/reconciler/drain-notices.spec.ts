@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { Action, DrainShardCommand, ReplicaRecord } from '../domain/cluster.js';
+import type { Action, ReplicaRecord } from '../domain/cluster.js';
 import { DrainNotices } from './drain-notices.js';
+import type { DrainShardCommand } from './ports.js';
 
 const update = (intent: ReplicaRecord['intent'], generation = 1): Action => ({
   kind: 'updateReplica',

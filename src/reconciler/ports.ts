@@ -3,13 +3,21 @@
  * gateway, which holds the open streams); the gateway hands what agents report to the StatusSink (the reconciler's side).
  */
 import type { RefusalCause } from '../domain/reconcile/refusal.js';
-import type { DrainShardCommand, StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
+import type { StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
 
 /** What became of a command on its way out. */
 export type DispatchResult =
   | { readonly sent: true }
   /** Not sent; the next pass decides anew. Never queued: a late command is a wrong one. */
   | { readonly sent: false; readonly reason: 'notConnected' | 'backlogged' | 'staleTerm' };
+
+/** The shard's replica left the router and only finishes what it has; `over`: it is in the router again. */
+export interface DrainShardCommand {
+  readonly nodeId: string;
+  readonly shardId: string;
+  readonly generation: number;
+  readonly over: boolean;
+}
 
 export interface Dispatcher {
   startShard(term: number, command: StartShardCommand): DispatchResult;
