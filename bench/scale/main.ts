@@ -1,9 +1,10 @@
 /* oxlint-disable no-console -- a program for people */
-/** `npm run bench:scale [-- --only tick|streams] [--count N]`: whether the control plane carries a large fleet. */
+/** `npm run bench:scale [-- --only tick|explain|streams] [--count N]`: whether the control plane carries a large fleet. */
 import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { runAgents } from './agents.js';
+import { measureExplanations } from './explain.js';
 import { table, type Line } from './report.js';
 import { measureStreams } from './streams.js';
 import { measureTicks } from './tick.js';
@@ -25,6 +26,7 @@ async function measure(): Promise<void> {
   const load = os.loadavg()[0]?.toFixed(1);
   const lines: Line[] = [];
   if (wanted('tick')) lines.push(...measureTicks());
+  if (wanted('explain')) lines.push(...measureExplanations());
   if (wanted('streams'))
     lines.push(
       ...(await measureStreams(Number(values.count), fileURLToPath(import.meta.url), values.profile)),

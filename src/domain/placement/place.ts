@@ -24,7 +24,15 @@ import {
 } from './filters.js';
 import { choosePorts } from './ports.js';
 import { counted, placementReason } from './reasons.js';
-import { chooseGpus, countDomains, type Place, type Scores, scorePlace, totalOf } from './scores.js';
+import {
+  chooseGpus,
+  countDomains,
+  type DomainCounts,
+  type Place,
+  type Scores,
+  scorePlace,
+  totalOf,
+} from './scores.js';
 import type { FoundDevices, PlacementQuery, PlacementWorld } from './world.js';
 
 /** A decided place: nothing is held yet. */
@@ -39,9 +47,10 @@ const DEMOTE_AFTER_FAILURES = 3;
 
 /** The best place for one replica, all of its shards or none; undefined when no profile fits. Deterministic. */
 export function place(world: PlacementWorld, query: PlacementQuery): Placement | undefined {
+  const domains = countDomains(world, query);
   let demoted: Placement | undefined;
   for (const profile of query.model.profiles) {
-    const ranked = rank(fittingPlaces(candidatesFor(world, query, profile)));
+    const ranked = rank(fittingPlaces(candidatesFor(world, query, profile), domains));
     const placement = assign(world, query, profile, ranked);
     if (placement === undefined) continue;
     if (!isDemoted(world, query, placement)) return placement;
@@ -106,10 +115,7 @@ interface RankedPlace {
   readonly total: number;
 }
 
-function fittingPlaces(
-  candidates: readonly NodeCandidate[],
-  domains = countDomains(candidates),
-): readonly RankedPlace[] {
+function fittingPlaces(candidates: readonly NodeCandidate[], domains: DomainCounts): readonly RankedPlace[] {
   const ranked: RankedPlace[] = [];
   for (const candidate of candidates) {
     if (!passes(NODE_FILTERS, candidate)) continue;
@@ -118,7 +124,7 @@ function fittingPlaces(
   return ranked;
 }
 
-function score(found: Place, domains: ReturnType<typeof countDomains>): RankedPlace {
+function score(found: Place, domains: DomainCounts): RankedPlace {
   const scores = scorePlace(found, domains);
   return { place: found, scores, total: totalOf(scores, found.candidate.profile.gpus) };
 }
@@ -267,9 +273,9 @@ function explainProfile(
   profile: Profile,
   shown?: ReadonlySet<string>,
 ): ProfileExplanation {
-  const all = candidatesFor(world, query, profile);
-  const domains = countDomains(all);
-  const candidates = shown === undefined ? all : all.filter(({ node }) => shown.has(node.id));
+  const domains = countDomains(world, query);
+  const nodesShown = shown === undefined ? world.nodes : world.nodes.filter(({ id }) => shown.has(id));
+  const candidates = candidatesFor({ ...world, nodes: nodesShown }, query, profile);
   const nodes = [
     ...candidates.map((candidate) => explainNode(candidate, domains)),
     ...unknownPins(world, query.model),
@@ -289,7 +295,7 @@ function explainProfile(
   return { profile: profile.name, fits: placement !== undefined, nodes, reasons };
 }
 
-function explainNode(candidate: NodeCandidate, domains: ReturnType<typeof countDomains>): NodeVerdict {
+function explainNode(candidate: NodeCandidate, domains: DomainCounts): NodeVerdict {
   const { node, profile } = candidate;
   const reasons = [...reasonsOf(NODE_FILTERS, candidate)];
   const gpus = node.gpus.map((gpu) => explainGpu(gpuCandidate(candidate, gpu)));

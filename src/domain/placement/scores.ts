@@ -2,7 +2,7 @@
 import type { GpuReport, ModelSpec, NodeView } from '../cluster.js';
 import { holdersOf, type NodeBookings } from './bookings.js';
 import type { GpuCandidate, NodeCandidate } from './filters.js';
-import { labelOf } from './world.js';
+import { labelOf, type PlacementQuery, type PlacementWorld } from './world.js';
 
 /** Score parts of a place, by scorer. */
 export type Scores = Readonly<Record<ScoreName, number>>;
@@ -35,13 +35,18 @@ export interface Place {
 /** Replicas of the model per failure domain, counted once for all candidates. */
 export type DomainCounts = ReadonlyMap<string, number>;
 
-/** Counts live shards of the query's model per value of its `spreadBy` label; a copy that is about to go is not counted. */
-export function countDomains(candidates: readonly NodeCandidate[]): DomainCounts {
+/**
+ * Counts live shards of the query's model per value of its `spreadBy` label, over all nodes; a copy that is about to go is not
+ * counted. Empty for a model that is not spread: nothing asks for the counts then.
+ */
+export function countDomains({ nodes, bookings }: PlacementWorld, query: PlacementQuery): DomainCounts {
   const counts = new Map<string, number>();
-  for (const { node, bookings, model, query } of candidates) {
-    const count = bookings.models.get(model.name);
+  const { name, placement } = query.model;
+  if (placement.strategy !== 'spread' && placement.spreadBy === undefined) return counts;
+  for (const node of nodes) {
+    const count = bookings.on(node.id).models.get(name);
     if (count === undefined) continue;
-    const domain = domainOf(node, model.placement.spreadBy);
+    const domain = domainOf(node, placement.spreadBy);
     const staying = count - (query.leaving?.includes(node.id) === true ? 1 : 0);
     counts.set(domain, (counts.get(domain) ?? 0) + staying);
   }
