@@ -48,8 +48,8 @@ export class BackupController {
     try {
       const madeAt = new Date(this.clock.wallMs()).toISOString();
       const copy = await openStateCopy(stateDir, { madeAt, build: this.facts.version });
-      // Fastify destroys the stream of a caller who leaves; only then is its disk space free again.
-      copy.stream.once('close', () => (this.busy = false));
+      // `end` comes before the caller has the last byte, who may then ask again; a caller who leaves brings only `close`.
+      for (const over of ['end', 'close']) copy.stream.once(over, () => (this.busy = false));
       this.audit.performed({ caller: callerOf(request), action: 'backup', target: 'state' });
       void reply.header('content-digest', `sha-256=:${copy.sha256}:`);
       return new StreamableFile(copy.stream, { type: 'application/vnd.sqlite3', length: copy.bytes });
