@@ -347,19 +347,13 @@ export interface ReplicaRecord {
   /** The placement decision as it was made. */
   readonly placement?: PlacementExplanation;
   /** An operator wants a new copy in its place; gone with its next start, which is one. */
-  readonly restart?: RestartWish;
+  readonly restart?: { readonly actor: string; readonly atWallMs: number };
   /** Replica this one replaces in a drain, a rolling change or after the loss of a node. */
   readonly replaces?: string;
   /** Wall time at which an agent first reported this generation: from then on a missing shard is a dead one, not a slow one. */
   readonly startedWallMs?: number;
   /** Wall time at which this generation became Ready; undefined again once it stopped being so. */
   readonly readyWallMs?: number;
-}
-
-/** Who asked for a replica to be replaced by a new copy of itself, and when. */
-export interface RestartWish {
-  readonly actor: string;
-  readonly atWallMs: number;
 }
 
 export const REPLICA_STATES = [
