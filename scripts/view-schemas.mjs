@@ -1,13 +1,20 @@
-// Writes src/admin-api/view-schemas.ts: JSON schemas of the admin API's answers, read from the types in views.ts.
+// Writes src/admin-api/view-schemas.ts: JSON schemas of the admin API's answers, read from the types in src/admin-api/views.
 // The types are the truth; a test runs this with --check and fails when the written file is behind.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as prettier from 'prettier';
 import ts from 'typescript';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..');
-const SOURCES = ['src/admin-api/views.ts', 'src/router/explanation.ts', 'src/metrics/process.metrics.ts'];
+const VIEWS = 'src/admin-api/views';
+const SOURCES = [
+  ...readdirSync(join(ROOT, VIEWS))
+    .sort()
+    .map((file) => `${VIEWS}/${file}`),
+  'src/router/explanation.ts',
+  'src/metrics/process.metrics.ts',
+];
 const ROOT_TYPES = /View$|^RequestExplanation$|^EventLoopDelay$/;
 const TARGET = join(ROOT, 'src/admin-api/view-schemas.ts');
 

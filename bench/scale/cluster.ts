@@ -1,5 +1,7 @@
 /** A fleet of the size the benchmark asks for, every replica placed and Ready, as a pass over it finds it. */
-import type { ModelSpec, NodeView, ReplicaRecord, Snapshot } from '../../src/domain/cluster.js';
+import type { NodeView, ReplicaRecord } from '../../src/domain/cluster.js';
+import type { ModelSpec } from '../../src/domain/model-spec.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { replicaKey } from '../../src/domain/cluster.js';
 import {
   aModel,

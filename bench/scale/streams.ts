@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HEARTBEAT_INTERVAL_MS } from '../../src/agent-protocol/proto.js';
-import type { StatusView } from '../../src/admin-api/views.js';
+import type { StatusView } from '../../src/admin-api/views/status.js';
 import type { AgentsTell } from './agents.js';
 import type { Line } from './report.js';
 

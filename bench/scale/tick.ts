@@ -1,5 +1,7 @@
 /** How long one pass takes: deciding, and checking what was decided. */
-import type { ModelSpec, Plan, Snapshot } from '../../src/domain/cluster.js';
+import type { ModelSpec } from '../../src/domain/model-spec.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { checkPlan } from '../../src/domain/reconcile/check-plan.js';
 import { DEFAULT_POLICY } from '../../src/domain/reconcile/policy.js';
 import { reconcile } from '../../src/domain/reconcile/reconcile.js';

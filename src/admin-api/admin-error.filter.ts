@@ -4,7 +4,7 @@ import { ADMIN_ERRORS, errorChain, OperatorError, type AdminErrorCode } from '..
 import type { Logger } from '../shared/logger.js';
 import { StoreError } from '../store/ports.js';
 import type { RouteIndex } from './route-index.js';
-import type { ErrorView } from './views.js';
+import type { ErrorView } from './views/answers.js';
 
 /** Every failed call of the admin listener in one shape. */
 @Catch()

@@ -4,7 +4,7 @@ import { CLOCK, type Clock } from '../shared/clock.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
 import type { Caller } from './roles.js';
-import type { AuditView } from './views.js';
+import type { AuditView } from './views/status.js';
 
 /** Records kept; older ones go. */
 const AUDIT_MAX = 10_000;

@@ -6,7 +6,9 @@ import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 // oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads these classes at run time
 import { PlanQuery, ScaleDto, SchedulingDto, schedulingRequest } from './scheduling.dto.js';
-import type { ModelResultView, RemovedView, SchedulingResultView } from './views.js';
+import type { RemovedView } from './views/answers.js';
+import type { ModelResultView } from './views/models.js';
+import type { SchedulingResultView } from './views/nodes.js';
 
 /** What operators change. */
 @Controller('admin/v1')

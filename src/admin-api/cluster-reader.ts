@@ -1,14 +1,9 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { CatalogService } from '../catalog/catalog.service.js';
-import {
-  replicaKey,
-  type ModelSpec,
-  type NodeView,
-  type PublishedReplica,
-  type ReplicaRecord,
-  type ReplicaView,
-  type Snapshot,
-} from '../domain/cluster.js';
+import { replicaKey, type NodeView, type ReplicaRecord, type ReplicaView } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
+import type { PublishedReplica } from '../domain/plan.js';
+import type { Snapshot } from '../domain/snapshot.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import { ReconcilerService, type PassRecord } from '../reconciler/reconciler.service.js';

@@ -1,6 +1,7 @@
 import { Inject, Injectable, Optional } from '@nestjs/common';
 import { CatalogService } from '../catalog/catalog.service.js';
-import { replicaKey, type Snapshot } from '../domain/cluster.js';
+import { replicaKey } from '../domain/cluster.js';
+import type { Snapshot } from '../domain/snapshot.js';
 import { ForecastRun, type Forecast } from '../domain/reconcile/forecast.js';
 import { controlPolicy } from '../reconciler/control-policy.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
@@ -13,7 +14,7 @@ import {
   invalidConfiguration,
   type Candidate,
 } from './config-reload.service.js';
-import type { ConfigPlanView, ConfigStepView } from './views.js';
+import type { ConfigPlanView, ConfigStepView } from './views/configuration.js';
 
 const NOTHING_MOVES: Forecast = { steps: [], service: [], stuck: [], endMs: 0, unmeasured: [], cut: false };
 

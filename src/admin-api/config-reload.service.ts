@@ -20,7 +20,7 @@ import { setLogLevel, type Logger } from '../shared/logger.js';
 import { AuditLog, type AuditEntry } from './audit-log.js';
 import type { Caller } from './roles.js';
 import type { ServerFacts } from './server-facts.js';
-import type { ConfigChangesView, ReloadResultView } from './views.js';
+import type { ConfigChangesView, ReloadResultView } from './views/configuration.js';
 
 /** Where the configuration of a running server comes from, to be read again: file, environment and flags. */
 export interface ConfigSource {

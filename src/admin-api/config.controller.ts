@@ -13,7 +13,9 @@ import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { configStatus } from './status.controller.js';
-import type { AuditView, ConfigPlanView, ConfigView, ListView, ReloadResultView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { ConfigPlanView, ConfigView, ReloadResultView } from './views/configuration.js';
+import type { AuditView } from './views/status.js';
 
 class AuditQuery {
   @IsOptional()

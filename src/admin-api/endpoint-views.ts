@@ -1,7 +1,7 @@
 import type { EndpointStatus } from '../router/ports.js';
 import { hostPort } from './replica-views.js';
 import { known } from './view-times.js';
-import type { EndpointView } from './views.js';
+import type { EndpointView } from './views/replicas.js';
 
 /** An endpoint as the router has it; its credential stays where it is. */
 export function endpointView(status: EndpointStatus, nowMs: number): EndpointView {

@@ -8,7 +8,8 @@ import { CLOCK, type Clock } from '../shared/clock.js';
 import { Doc } from './api-doc.js';
 import { LongAnswer } from './event-stream.js';
 import { RequireRole } from './roles.js';
-import type { EventView, ListView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { EventView } from './views/status.js';
 
 /** Past events that a new follower gets first, so that it sees where it is. */
 const FOLLOW_TAIL = 20;

@@ -8,7 +8,8 @@ import { CreateKeyDto } from './credentials.dto.js';
 import { KeysService } from './keys.service.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
-import type { CreatedKeyView, KeyView, ListView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { CreatedKeyView, KeyView } from './views/credentials.js';
 
 /** Keys of the client API. */
 @Controller('admin/v1/keys')

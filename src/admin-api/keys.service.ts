@@ -10,7 +10,7 @@ import { AuditLog } from './audit-log.js';
 import { findByPrefix } from './find.js';
 import { surplusRevoked } from './revoked-records.js';
 import type { Caller } from './roles.js';
-import type { CreatedKeyView, KeyUseView, KeyView } from './views.js';
+import type { CreatedKeyView, KeyUseView, KeyView } from './views/credentials.js';
 
 /** Keys that are not revoked. */
 const KEYS_MAX = 10_000;

@@ -12,7 +12,7 @@ import { ClusterReader } from './cluster-reader.js';
 import { LongAnswer } from './event-stream.js';
 import { logPlaces, type LogPlace } from './log-places.js';
 import { RequireRole } from './roles.js';
-import type { LogView } from './views.js';
+import type { LogView } from './views/status.js';
 
 /** Time an agent has to answer with a log, ms. */
 const ANSWER_LIMIT_MS = 10_000;

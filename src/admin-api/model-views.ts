@@ -1,11 +1,12 @@
 import { maskArguments } from '../config/written.js';
-import type { ModelSpec, Reason } from '../domain/cluster.js';
+import type { Reason } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
 import { modelProspects } from '../reconciler/prospects.js';
 import { outlookOf } from '../reconciler/routing-table.js';
 import type { ClusterReading } from './cluster-reader.js';
 import { backoffView, replicaSummary } from './replica-views.js';
 import { countBy, known } from './view-times.js';
-import type { ModelDetailView, ModelSummaryView } from './views.js';
+import type { ModelDetailView, ModelSummaryView } from './views/models.js';
 
 /** What of a model the cluster itself does not know. */
 export interface ModelExtras {

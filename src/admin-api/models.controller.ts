@@ -6,13 +6,9 @@ import { ClusterReader } from './cluster-reader.js';
 import { modelDetail, modelSummary, type ModelExtras } from './model-views.js';
 import { replicaDetail, replicaSummary } from './replica-views.js';
 import { RequireRole } from './roles.js';
-import type {
-  ListView,
-  ModelDetailView,
-  ModelSummaryView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-} from './views.js';
+import type { ListView } from './views/answers.js';
+import type { ModelDetailView, ModelSummaryView } from './views/models.js';
+import type { ReplicaDetailView, ReplicaSummaryView } from './views/replicas.js';
 
 /** What clients ask for, and the copies of it that run. */
 @Controller('admin/v1')

@@ -5,7 +5,8 @@ import type { StoredNode } from '../inventory/node-entry.js';
 import type { ClusterReading } from './cluster-reader.js';
 import { shardView } from './replica-views.js';
 import { known } from './view-times.js';
-import type { GpuView, NodeDetailView, NodeSummaryView, SchedulingView, ShardView } from './views.js';
+import type { GpuView, NodeDetailView, NodeSummaryView, SchedulingView } from './views/nodes.js';
+import type { ShardView } from './views/replicas.js';
 
 /** What of a node only the inventory knows. */
 export interface NodeExtras {

@@ -4,7 +4,8 @@ import { Doc } from './api-doc.js';
 import { ClusterReader } from './cluster-reader.js';
 import { gpuView, nodeDetail, nodeSummary, type NodeExtras } from './node-views.js';
 import { RequireRole } from './roles.js';
-import type { GpuView, ListView, NodeDetailView, NodeSummaryView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { GpuView, NodeDetailView, NodeSummaryView } from './views/nodes.js';
 
 /** The machines and their devices. */
 @Controller('admin/v1')

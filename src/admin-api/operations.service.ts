@@ -1,6 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { specDigest } from '../domain/catalog/spec-digest.js';
-import type { ModelSpec, NodeView, ReplicaRecord, SchedulingIntent } from '../domain/cluster.js';
+import type { NodeView, ReplicaRecord, SchedulingIntent } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
 import type { EventInput } from '../events/event-log.js';
 import { planDrain, type DrainPlan } from '../domain/reconcile/plan-drain.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
@@ -10,7 +11,8 @@ import { AuditLog, type AuditEntry } from './audit-log.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { schedulingView } from './node-views.js';
 import type { Caller } from './roles.js';
-import type { ModelResultView, SchedulingResultView } from './views.js';
+import type { ModelResultView } from './views/models.js';
+import type { SchedulingResultView } from './views/nodes.js';
 
 /** Largest replica count taken; more is a typing error. */
 export const REPLICAS_MAX = 1_000;

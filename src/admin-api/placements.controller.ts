@@ -6,7 +6,7 @@ import { OperatorError } from '../shared/errors.js';
 import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { RequireRole } from './roles.js';
-import type { PlacementView } from './views.js';
+import type { PlacementView } from './views/models.js';
 
 /** Why replicas stand where they stand, or nowhere. */
 @Controller('admin/v1/placements')

@@ -1,7 +1,7 @@
 import type { BackoffRecord, ReplicaView } from '../domain/cluster.js';
 import { nodeIdsOf, type ClusterReading } from './cluster-reader.js';
 import { known, type ViewTimes } from './view-times.js';
-import type { BackoffView, ReplicaDetailView, ReplicaSummaryView, ShardView } from './views.js';
+import type { BackoffView, ReplicaDetailView, ReplicaSummaryView, ShardView } from './views/replicas.js';
 
 export function replicaSummary(reading: ClusterReading, replica: ReplicaView): ReplicaSummaryView {
   const { record, backoff } = replica;

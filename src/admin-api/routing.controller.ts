@@ -6,7 +6,8 @@ import { OperatorError } from '../shared/errors.js';
 import { Doc } from './api-doc.js';
 import { endpointView } from './endpoint-views.js';
 import { RequireRole } from './roles.js';
-import type { EndpointView, ListView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { EndpointView } from './views/replicas.js';
 
 /** What the router has and what it did with a request. */
 @Controller('admin/v1')

@@ -1,6 +1,7 @@
 import { Controller, Get, Inject, Optional } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
-import type { ModelSpec, Reason } from '../domain/cluster.js';
+import type { Reason } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
@@ -10,7 +11,8 @@ import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { countBy, known, ViewTimes } from './view-times.js';
-import type { ConfigStatusView, PlanSummaryView, StatusView } from './views.js';
+import type { ConfigStatusView } from './views/configuration.js';
+import type { PlanSummaryView, StatusView } from './views/status.js';
 
 /** The state of the whole at a glance. */
 @Controller('admin/v1/status')

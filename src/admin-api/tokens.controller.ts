@@ -6,7 +6,8 @@ import { CreateTokenDto } from './credentials.dto.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { TokensService } from './tokens.service.js';
-import type { CreatedTokenView, ListView, RevokedTokenView, TokenView } from './views.js';
+import type { ListView } from './views/answers.js';
+import type { CreatedTokenView, RevokedTokenView, TokenView } from './views/credentials.js';
 
 /** Tokens of operators and agents. */
 @Controller('admin/v1/tokens')

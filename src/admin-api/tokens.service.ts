@@ -10,7 +10,7 @@ import { AuditLog } from './audit-log.js';
 import { findByPrefix } from './find.js';
 import { surplusRevoked } from './revoked-records.js';
 import type { Caller, Role } from './roles.js';
-import type { CreatedTokenView, RevokedTokenView, TokenView } from './views.js';
+import type { CreatedTokenView, RevokedTokenView, TokenView } from './views/credentials.js';
 
 /** Tokens that are not revoked. */
 const TOKENS_MAX = 1_000;

@@ -28,7 +28,8 @@ import {
 } from '../agent-protocol/to-wire.js';
 import { PROTOCOL_VERSION } from '../agent-protocol/version.js';
 import type { WireServerMessage } from '../agent-protocol/wire.js';
-import { shardKey, type StartShardCommand, type StopShardCommand } from '../domain/cluster.js';
+import { shardKey } from '../domain/cluster.js';
+import type { StartShardCommand, StopShardCommand } from '../domain/plan.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import type { Reconnection } from '../inventory/node-entry.js';
 import {

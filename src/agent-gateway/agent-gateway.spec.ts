@@ -16,7 +16,7 @@ import { TokenRing } from '../access/token-ring.js';
 import type { LogChunk } from '../agent-protocol/messages.js';
 import { createAgentGatewayClient } from '../agent-protocol/proto.js';
 import type { WireAgentMessage } from '../agent-protocol/wire.js';
-import type { StartShardCommand } from '../domain/cluster.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import { STATUS_SINK, type CommandAnswer, type LinkChange, type StatusSink } from '../reconciler/ports.js';
 import { CLOCK, systemClock } from '../shared/clock.js';

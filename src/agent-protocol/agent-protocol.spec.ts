@@ -1,6 +1,8 @@
 import type { MethodDefinition } from '@grpc/grpc-js';
 import { describe, expect, it } from 'vitest';
-import type { Profile, ShardReport, StartShardCommand } from '../domain/cluster.js';
+import type { ShardReport } from '../domain/cluster.js';
+import type { Profile } from '../domain/model-spec.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import { LOG_TAIL_LIMIT_BYTES, tailBytes, tailText } from './log-tail.js';
 import type { Hello, NodeReport } from './messages.js';
 import { agentPackageDefinition, MESSAGE_LIMIT_BYTES } from './proto.js';

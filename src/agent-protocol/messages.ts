@@ -5,9 +5,9 @@ import type {
   NodeCondition,
   ShardPorts,
   ShardReport,
-  StartShardCommand,
   Verdict,
 } from '../domain/cluster.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import type { RefusalCause } from '../domain/reconcile/refusal.js';
 
 export type AgentMessage =

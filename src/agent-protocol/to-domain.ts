@@ -1,19 +1,17 @@
 /** From the wire to the domain, checking everything: what comes out of here can be relied on. */
 import {
-  ENGINE_KINDS,
   VERDICTS,
-  type EngineKind,
   type EngineOffer,
-  type EnvValue,
   type ForeignProcess,
   type GpuHealth,
   type GpuReport,
   type NodeCondition,
   type ShardPorts,
   type ShardReport,
-  type StartShardCommand,
   type Verdict,
 } from '../domain/cluster.js';
+import { ENGINE_KINDS, type EngineKind, type EnvValue } from '../domain/model-spec.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import { REFUSAL_CAUSES, type RefusalCause } from '../domain/reconcile/refusal.js';
 import {
   count,

@@ -1,11 +1,7 @@
 /** From the domain to the wire. Senders keep within the limits here, so that no message is ever refused for its size. */
-import type {
-  EnvValue,
-  GpuReport,
-  ShardReport,
-  StartShardCommand,
-  StopShardCommand,
-} from '../domain/cluster.js';
+import type { GpuReport, ShardReport } from '../domain/cluster.js';
+import type { EnvValue } from '../domain/model-spec.js';
+import type { StartShardCommand, StopShardCommand } from '../domain/plan.js';
 import { gpuHealthStates, gpuVendors, outcomes, refusalCodes, shardPhases } from './enums.js';
 import { LOG_TAIL_LIMIT_BYTES, tailBytes } from './log-tail.js';
 import type {

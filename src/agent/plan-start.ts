@@ -1,4 +1,4 @@
-import type { StartShardCommand } from '../domain/cluster.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import type { EngineCatalog } from './engines/catalog.js';
 import type { EngineDriver, Refusal } from './engines/driver.js';
 import { planLaunch, type Launch, type LaunchSettings } from './engines/launch.js';

@@ -4,7 +4,8 @@
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import type { ShardPhase, ShardReport, StartShardCommand } from '../domain/cluster.js';
+import type { ShardPhase, ShardReport } from '../domain/cluster.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';

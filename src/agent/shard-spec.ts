@@ -2,7 +2,9 @@
  * What the agent must know about a shard for as long as it exists. Made from the start command, kept in the state file
  * and in the marker; it holds no environment values and no arguments, so no secret can reach either.
  */
-import { ENGINE_KINDS, type EngineKind, type ShardPorts, type StartShardCommand } from '../domain/cluster.js';
+import type { ShardPorts } from '../domain/cluster.js';
+import { ENGINE_KINDS, type EngineKind } from '../domain/model-spec.js';
+import type { StartShardCommand } from '../domain/plan.js';
 
 export interface ShardSpec {
   readonly shardId: string;

@@ -1,6 +1,6 @@
 /** What must hold before an engine is started, each check with its own "no". */
 import { statfs } from 'node:fs/promises';
-import type { StartShardCommand } from '../domain/cluster.js';
+import type { StartShardCommand } from '../domain/plan.js';
 import type { Clock } from '../shared/clock.js';
 import { canBind, listenerOf, listens } from './ports-in-use.js';
 import type { EngineDriver, ModelSource, Refusal } from './engines/driver.js';

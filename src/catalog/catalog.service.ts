@@ -1,7 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { SERVER_CONFIG, type ModelConfig, type ServerConfig } from '../config/server-config.js';
 import { diffCatalog, type ModelChange } from '../domain/catalog/catalog-diff.js';
-import type { ModelSpec } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
 import { maskArguments } from '../config/written.js';
 import { LOOKS_SECRET } from '../config/check-server.js';

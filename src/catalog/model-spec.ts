@@ -1,5 +1,5 @@
 import type { EnvFromFile, ModelConfig, ProfileConfig } from '../config/server-config.js';
-import type { EnvValue, ModelSpec, Profile } from '../domain/cluster.js';
+import type { EnvValue, ModelSpec, Profile } from '../domain/model-spec.js';
 
 /** What operators changed about a model at run time; stored, and stronger than the configuration. */
 export interface ModelOverride {

@@ -1,5 +1,5 @@
 /** The agent's configuration as the rest of the program sees it; same conventions as the server's. */
-import { ENGINE_KINDS, type EngineKind } from '../domain/cluster.js';
+import { ENGINE_KINDS, type EngineKind } from '../domain/model-spec.js';
 import type { DurationMs, SizeBytes } from './server-config.js';
 import { LogConfig } from './server-config.js';
 import {

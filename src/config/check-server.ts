@@ -1,6 +1,6 @@
 /** What no single value can get wrong: names that clash, references to nothing, addresses left open. */
 import { flagProblem, flagProblemText } from '../domain/catalog/engine-flags.js';
-import { ENGINE_KINDS } from '../domain/cluster.js';
+import { ENGINE_KINDS } from '../domain/model-spec.js';
 import { didYouMean } from '../shared/nearest.js';
 import { isLoopbackHost, parseAddress } from './address.js';
 import type { ModelConfig, ProfileConfig, ServerConfig } from './server-config.js';

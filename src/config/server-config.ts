@@ -3,7 +3,7 @@
  * durations are milliseconds, sizes are bytes, shares are fractions. Instances are frozen and complete: defaults are filled in.
  */
 import { POLICY_NAMES, type PolicyName } from '../domain/balancing/candidate.js';
-import { ENGINE_KINDS, type EngineKind } from '../domain/cluster.js';
+import { ENGINE_KINDS, type EngineKind } from '../domain/model-spec.js';
 import { AuthConfig } from './auth-config.js';
 import {
   Address,

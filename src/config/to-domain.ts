@@ -1,6 +1,6 @@
 /** From configuration to what the control plane and the router work with. */
 import { readFileSync } from 'node:fs';
-import type { EnvValue, ModelSpec, Profile } from '../domain/cluster.js';
+import type { EnvValue, ModelSpec, Profile } from '../domain/model-spec.js';
 import type { ControlPolicy } from '../domain/reconcile/policy.js';
 import { DEFAULT_POLICY } from '../domain/reconcile/policy.js';
 import type { RouteEndpoint } from '../router/ports.js';

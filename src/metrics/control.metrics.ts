@@ -1,7 +1,9 @@
 import { Inject, Injectable, type OnModuleInit } from '@nestjs/common';
 import { Counter, Gauge, Histogram, register } from 'prom-client';
 import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
-import { REPLICA_STATES, type Action, type NodeLiveness, type Snapshot } from '../domain/cluster.js';
+import { REPLICA_STATES, type NodeLiveness } from '../domain/cluster.js';
+import type { Action } from '../domain/plan.js';
+import type { Snapshot } from '../domain/snapshot.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';
 import { ReconcilerService, type PassObserver, type PassRecord } from '../reconciler/reconciler.service.js';
 import { CLOCK, type Clock } from '../shared/clock.js';

@@ -2,18 +2,14 @@ import { Inject, Injectable } from '@nestjs/common';
 import { CatalogService } from '../catalog/catalog.service.js';
 import {
   backoffKey,
-  NO_MEMORY,
   shardKey,
-  type Action,
   type BackoffRecord,
-  type CommandRefusal,
-  type ControlMemory,
   type LearnedFact,
   type NodeView,
-  type Plan,
   type ReplicaRecord,
-  type Snapshot,
 } from '../domain/cluster.js';
+import type { Action, Plan } from '../domain/plan.js';
+import { NO_MEMORY, type CommandRefusal, type ControlMemory, type Snapshot } from '../domain/snapshot.js';
 import { relinkRenamed, type Relinked } from '../domain/reconcile/renamed-node.js';
 import type { EventInput } from '../events/event-log.js';
 import { InventoryService } from '../inventory/inventory.service.js';

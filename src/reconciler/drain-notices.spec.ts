@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Action, ReplicaRecord } from '../domain/cluster.js';
+import type { ReplicaRecord } from '../domain/cluster.js';
+import type { Action } from '../domain/plan.js';
 import { DrainNotices } from './drain-notices.js';
 import type { DrainShardCommand } from './ports.js';
 

@@ -2,7 +2,8 @@
  * Tells agents which shards only finish what they have, so that their own questions to the engine do not count as work
  * that is left. Told once per change; what could not be sent is told with the next change of the record.
  */
-import type { Action, ReplicaRecord } from '../domain/cluster.js';
+import type { ReplicaRecord } from '../domain/cluster.js';
+import type { Action } from '../domain/plan.js';
 import type { DrainShardCommand } from './ports.js';
 
 export class DrainNotices {

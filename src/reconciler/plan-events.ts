@@ -1,5 +1,6 @@
 /** What of a plan is worth telling: the timeline's entries for actions, bounds that were hit, and changes of state. */
-import type { Action, Plan, PlanEvent, ReplicaRecord, ReplicaView } from '../domain/cluster.js';
+import type { ReplicaRecord, ReplicaView } from '../domain/cluster.js';
+import type { Action, Plan, PlanEvent } from '../domain/plan.js';
 import type { EventSubject } from '../events/event.js';
 import type { EventInput } from '../events/event-log.js';
 

@@ -3,7 +3,8 @@
  * gateway, which holds the open streams); the gateway hands what agents report to the StatusSink (the reconciler's side).
  */
 import type { RefusalCause } from '../domain/reconcile/refusal.js';
-import type { StartShardCommand, StopShardCommand, Verdict } from '../domain/cluster.js';
+import type { Verdict } from '../domain/cluster.js';
+import type { StartShardCommand, StopShardCommand } from '../domain/plan.js';
 
 /** What became of a command on its way out. */
 export type DispatchResult =

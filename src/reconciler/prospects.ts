@@ -1,5 +1,7 @@
 /** What is on its way for each model: from it the router tells clients whether and how long waiting makes sense. */
-import type { ControlMemory, LearnedFact, Plan, ReplicaView } from '../domain/cluster.js';
+import type { LearnedFact, ReplicaView } from '../domain/cluster.js';
+import type { Plan } from '../domain/plan.js';
+import type { ControlMemory } from '../domain/snapshot.js';
 import { usualLoadMs } from '../domain/reconcile/learn.js';
 import type { ModelProspect } from './routing-table.js';
 

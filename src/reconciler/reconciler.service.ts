@@ -6,7 +6,9 @@ import {
   type OnApplicationBootstrap,
   type OnModuleInit,
 } from '@nestjs/common';
-import { shardKey, type Action, type Plan, type Reason, type Snapshot } from '../domain/cluster.js';
+import { shardKey, type Reason } from '../domain/cluster.js';
+import type { Action, Plan } from '../domain/plan.js';
+import type { Snapshot } from '../domain/snapshot.js';
 import { checkPlan } from '../domain/reconcile/check-plan.js';
 import { startRefusal } from '../domain/reconcile/refusal.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';

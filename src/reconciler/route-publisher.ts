@@ -1,7 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { CatalogService } from '../catalog/catalog.service.js';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
-import type { Action, PublishedReplica } from '../domain/cluster.js';
+import type { Action, PublishedReplica } from '../domain/plan.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { buildRoutingTable, type ModelProspect } from './routing-table.js';
 

@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { ModelSpec, PublishedReplica, ReplicaState } from '../domain/cluster.js';
+import type { ReplicaState } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
+import type { PublishedReplica } from '../domain/plan.js';
 import { buildRoutingTable, type RoutingInput } from './routing-table.js';
 
 const model = (name: string, change: Partial<ModelSpec> = {}): ModelSpec => ({

@@ -1,4 +1,6 @@
-import type { ModelSpec, PublishedReplica, ReplicaState } from '../domain/cluster.js';
+import type { ReplicaState } from '../domain/cluster.js';
+import type { ModelSpec } from '../domain/model-spec.js';
+import type { PublishedReplica } from '../domain/plan.js';
 import type { RouteEndpoint, RouteModel, RoutingTable } from '../router/ports.js';
 
 /** How a model stands apart from its published replicas. */

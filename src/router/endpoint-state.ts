@@ -1,6 +1,7 @@
 import type { Candidate } from '../domain/balancing/candidate.js';
 import { EndpointLoad, type ScrapedLoad } from '../domain/balancing/endpoint-load.js';
-import { replicaKey, type DataPathEvidence } from '../domain/cluster.js';
+import { replicaKey } from '../domain/cluster.js';
+import type { DataPathEvidence } from '../domain/snapshot.js';
 import { EndpointHealth, type EvidenceOutcome } from '../domain/request/ejection.js';
 import { LearnedRates } from '../domain/request/learned-rates.js';
 import type { Clock } from '../shared/clock.js';

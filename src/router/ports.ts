@@ -2,7 +2,8 @@
  * The doors of the router. It knows nothing of the control plane: a routing table comes in, counts and evidence go out.
  * Nothing is shared but these values, so the same table can later travel to router processes elsewhere.
  */
-import type { DataPathEvidence, EngineKind } from '../domain/cluster.js';
+import type { EngineKind } from '../domain/model-spec.js';
+import type { DataPathEvidence } from '../domain/snapshot.js';
 
 /** Something requests can be sent to: a published replica's rank 0, or a static address from the configuration. */
 export interface RouteEndpoint {

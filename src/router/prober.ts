@@ -1,5 +1,5 @@
 import { Agent, request } from 'undici';
-import type { EngineKind } from '../domain/cluster.js';
+import type { EngineKind } from '../domain/model-spec.js';
 import type { RouteEndpoint } from './ports.js';
 
 /** How one engine kind is asked whether it lives. */

@@ -7,7 +7,7 @@ import {
 } from '@nestjs/common';
 import { register } from 'prom-client';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
-import type { DataPathEvidence } from '../domain/cluster.js';
+import type { DataPathEvidence } from '../domain/snapshot.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import { AUTHORISER, type Authoriser } from './authoriser.js';
 import type { RequestExplanation } from './explanation.js';

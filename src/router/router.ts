@@ -1,7 +1,7 @@
 import type { AddressInfo } from 'node:net';
 import type { ServerConfig } from '../config/server-config.js';
 import type { ReuseTotals } from '../domain/balancing/prefix-index.js';
-import type { DataPathEvidence } from '../domain/cluster.js';
+import type { DataPathEvidence } from '../domain/snapshot.js';
 import { systemClock, type Clock } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 import { systemRandom, type Random } from '../shared/random.js';

@@ -1,6 +1,6 @@
 import { request, type Agent } from 'undici';
 import type { ScrapedLoad } from '../domain/balancing/endpoint-load.js';
-import type { EngineKind } from '../domain/cluster.js';
+import type { EngineKind } from '../domain/model-spec.js';
 import type { RouteEndpoint } from './ports.js';
 import { sideHeaders, sideUrl } from './prober.js';
 

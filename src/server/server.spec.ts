@@ -10,7 +10,7 @@ import { FakeAgent } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import { Readiness } from '../admin-api/readiness.js';
 import { ServerFacts } from '../admin-api/server-facts.js';
-import type { StatusView } from '../admin-api/views.js';
+import type { StatusView } from '../admin-api/views/status.js';
 import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
 import { ConfigInForce } from '../config/config-in-force.js';
 import { EndpointConfig, ModelConfig, ProfileConfig, ServerConfig } from '../config/server-config.js';

@@ -2,7 +2,9 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ErrorView, ListView, ReplicaSummaryView, StatusView } from '../../src/admin-api/views.js';
+import type { ErrorView, ListView } from '../../src/admin-api/views/answers.js';
+import type { ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
+import type { StatusView } from '../../src/admin-api/views/status.js';
 import {
   adminGet,
   LlmgwProcess,

@@ -1,11 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type {
-  ListView,
-  NodeSummaryView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-  SchedulingResultView,
-} from '../../src/admin-api/views.js';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { NodeSummaryView, SchedulingResultView } from '../../src/admin-api/views/nodes.js';
+import type { ReplicaDetailView, ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
 import {
   adminGet,
   LlmgwProcess,

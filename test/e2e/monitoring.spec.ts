@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ListView, ReplicaSummaryView } from '../../src/admin-api/views.js';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
 import { SimEngine } from '../../src/engines/sim/sim-engine.js';
 import {
   adminGet,

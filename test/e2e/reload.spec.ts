@@ -2,13 +2,10 @@ import { mkdirSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type {
-  EventView,
-  ListView,
-  ModelSummaryView,
-  ReplicaSummaryView,
-  StatusView,
-} from '../../src/admin-api/views.js';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { ModelSummaryView } from '../../src/admin-api/views/models.js';
+import type { ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
+import type { EventView, StatusView } from '../../src/admin-api/views/status.js';
 import {
   adminGet,
   LlmgwProcess,

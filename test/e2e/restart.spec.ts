@@ -1,6 +1,8 @@
 import { Agent, request, type IncomingMessage } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ListView, NodeSummaryView, ReplicaSummaryView } from '../../src/admin-api/views.js';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { NodeSummaryView } from '../../src/admin-api/views/nodes.js';
+import type { ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
 import { HeldSocket } from '../support/held-socket.js';
 import { adminGet, LlmgwProcess, Scratch, type ServerUrls } from '../support/llmgw-process.js';
 import { waitFor } from '../support/wait-for.js';

@@ -1,11 +1,8 @@
 import { cpSync, existsSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type {
-  ListView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-  StatusView,
-} from '../../src/admin-api/views.js';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { ReplicaDetailView, ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
+import type { StatusView } from '../../src/admin-api/views/status.js';
 import {
   adminGet,
   LlmgwProcess,

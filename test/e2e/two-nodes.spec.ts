@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { ModelSummaryView } from '../../src/admin-api/views/models.js';
+import type { NodeSummaryView } from '../../src/admin-api/views/nodes.js';
 import type {
   EndpointView,
-  ListView,
-  ModelSummaryView,
-  NodeSummaryView,
   ReplicaDetailView,
   ReplicaSummaryView,
-} from '../../src/admin-api/views.js';
+} from '../../src/admin-api/views/replicas.js';
 import {
   adminGet,
   LlmgwProcess,

@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ListView } from '../../src/admin-api/views/answers.js';
 import type {
   EndpointView,
-  ListView,
   ReplicaDetailView,
   ReplicaSummaryView,
-} from '../../src/admin-api/views.js';
+} from '../../src/admin-api/views/replicas.js';
 import { writeTinyModel } from '../../src/engines/tiny-model/tiny-model.js';
 import {
   adminGet,

@@ -2,12 +2,12 @@ import { execFileSync } from 'node:child_process';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ListView } from '../../src/admin-api/views/answers.js';
 import type {
   EndpointView,
-  ListView,
   ReplicaDetailView,
   ReplicaSummaryView,
-} from '../../src/admin-api/views.js';
+} from '../../src/admin-api/views/replicas.js';
 import { systemProcessTable } from '../../src/agent/process-table.js';
 import {
   adminGet,

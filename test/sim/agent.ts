@@ -10,13 +10,8 @@ import type {
   StartOrder,
   StopOrder,
 } from '../../src/agent-protocol/messages.js';
-import {
-  type ShardPhase,
-  type ShardReport,
-  shardKey,
-  type StartShardCommand,
-  type Verdict,
-} from '../../src/domain/cluster.js';
+import { type ShardPhase, type ShardReport, shardKey, type Verdict } from '../../src/domain/cluster.js';
+import type { StartShardCommand } from '../../src/domain/plan.js';
 import type { Machine, Process } from './machine.js';
 import type { Session } from './network.js';
 import type { World } from './world.js';

@@ -1,5 +1,7 @@
 /** Checks of what is done to replicas that serve: who may be sent away, when, and in which order. */
-import { type Plan, replicaKey, type ReplicaRecord, type Snapshot } from '../../src/domain/cluster.js';
+import { replicaKey, type ReplicaRecord } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import type { Server } from './server.js';
 import { isFine, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
 import type { World } from './world.js';

@@ -1,5 +1,7 @@
 /** Checks of a pass as a whole: the brakes, repetition, and that explaining and placing say the same. */
-import type { NodeView, Plan, Snapshot } from '../../src/domain/cluster.js';
+import type { NodeView } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { canonical } from '../../src/domain/catalog/spec-digest.js';
 import { explainPlacement } from '../../src/domain/reconcile/explain.js';
 import { reconcile } from '../../src/domain/reconcile/reconcile.js';

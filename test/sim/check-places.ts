@@ -1,5 +1,7 @@
 /** Checks of places: that they are really free, and chosen as the rules say. */
-import type { Plan, ReplicaRecord, ShardAssignment, Snapshot } from '../../src/domain/cluster.js';
+import type { ReplicaRecord, ShardAssignment } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { nodeOf, recordsAfter, talks } from './view.js';
 import type { World } from './world.js';
 

@@ -2,7 +2,9 @@
  * What must hold after every step. These checks look at the ground truth and at what was sent, not at the code that decided; I5, I7
  * and the like are the invariants of docs/ARCHITECTURE.md.
  */
-import { type Action, type Plan, replicaKey, shardKey, type Snapshot } from '../../src/domain/cluster.js';
+import { replicaKey, shardKey } from '../../src/domain/cluster.js';
+import type { Action, Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { MoveChecks } from './check-moves.js';
 import { PassChecks } from './check-passes.js';
 import { PlaceChecks } from './check-places.js';

@@ -1,5 +1,6 @@
 /** The ground truth: machines, devices and the processes that really run, whatever anybody reports or believes. */
-import type { EngineKind, GpuHealth, NodeView } from '../../src/domain/cluster.js';
+import type { GpuHealth, NodeView } from '../../src/domain/cluster.js';
+import type { EngineKind } from '../../src/domain/model-spec.js';
 
 export type ProcessState = 'loading' | 'ready' | 'hung' | 'dying' | 'dead';
 

@@ -1,5 +1,6 @@
 /** Operators and everything else that happens to a cluster from outside: what they do, and what breaks. */
-import type { ModelSpec, Profile, SchedulingIntent } from '../../src/domain/cluster.js';
+import type { SchedulingIntent } from '../../src/domain/cluster.js';
+import type { ModelSpec, Profile } from '../../src/domain/model-spec.js';
 import { aModel, aProfile, GIB } from '../support/cluster-builder.js';
 import { ACTIONS, type Fault, type OperatorAction } from './dice.js';
 import type { World } from './world.js';

@@ -1,5 +1,7 @@
 /** The data path: clients that send requests to what is published, and what the router learns from it. */
-import { type DataPathEvidence, type PublishedReplica, replicaKey } from '../../src/domain/cluster.js';
+import { replicaKey } from '../../src/domain/cluster.js';
+import type { PublishedReplica } from '../../src/domain/plan.js';
+import type { DataPathEvidence } from '../../src/domain/snapshot.js';
 import type { Machine, Process } from './machine.js';
 import type { World } from './world.js';
 

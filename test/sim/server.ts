@@ -2,16 +2,9 @@
  * The server's shell in miniature: the real inventory entries, the real reconcile and checkPlan, and around them what the shell is
  * bound to do: store first, publish second, stop third, start last; remember only what was carried out.
  */
-import {
-  type CommandRefusal,
-  NO_MEMORY,
-  type NodeView,
-  type Plan,
-  replicaKey,
-  type SchedulingIntent,
-  shardKey,
-  type Snapshot,
-} from '../../src/domain/cluster.js';
+import { type NodeView, replicaKey, type SchedulingIntent, shardKey } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
+import { type CommandRefusal, NO_MEMORY, type Snapshot } from '../../src/domain/snapshot.js';
 import { checkPlan } from '../../src/domain/reconcile/check-plan.js';
 import { startRefusal } from '../../src/domain/reconcile/refusal.js';
 import { reconcile } from '../../src/domain/reconcile/reconcile.js';

@@ -3,10 +3,10 @@ import {
   type BackoffRecord,
   backoffKey,
   type LearnedFact,
-  type Plan,
   type ReplicaRecord,
   type SchedulingIntent,
 } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
 import { learnedKey } from '../../src/domain/placement/world.js';
 import type { StoredNode } from '../../src/inventory/node-entry.js';
 

@@ -1,12 +1,7 @@
 /** Reading snapshots and plans the way an outsider would, for the checks; shares nothing with the code that decides. */
-import {
-  type NodeView,
-  type Plan,
-  replicaKey,
-  type ReplicaRecord,
-  type ShardReport,
-  type Snapshot,
-} from '../../src/domain/cluster.js';
+import { type NodeView, replicaKey, type ReplicaRecord, type ShardReport } from '../../src/domain/cluster.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { fitsType } from '../../src/domain/placement/filters.js';
 import { specDigest } from '../../src/domain/catalog/spec-digest.js';
 

@@ -1,11 +1,7 @@
 /** One simulated history from one seed: the cluster, what happens to it, and the checks after every step. */
-import {
-  type ModelSpec,
-  type Plan,
-  replicaKey,
-  type StartShardCommand,
-  type Verdict,
-} from '../../src/domain/cluster.js';
+import { replicaKey, type Verdict } from '../../src/domain/cluster.js';
+import type { ModelSpec } from '../../src/domain/model-spec.js';
+import type { Plan, StartShardCommand } from '../../src/domain/plan.js';
 import { canonical } from '../../src/domain/catalog/spec-digest.js';
 import type { ControlPolicy } from '../../src/domain/reconcile/policy.js';
 import { type Random, seededRandom } from '../../src/shared/random.js';

@@ -1,15 +1,13 @@
 /** Short ways to write down clusters in tests: every builder gives a sound default and takes what the test is about. */
-import {
-  type GpuReport,
-  type ModelSpec,
-  NO_MEMORY,
-  type NodeView,
-  type Profile,
-  type ReplicaRecord,
-  type ShardAssignment,
-  type ShardReport,
-  type Snapshot,
+import type {
+  GpuReport,
+  NodeView,
+  ReplicaRecord,
+  ShardAssignment,
+  ShardReport,
 } from '../../src/domain/cluster.js';
+import type { ModelSpec, Profile } from '../../src/domain/model-spec.js';
+import { NO_MEMORY, type Snapshot } from '../../src/domain/snapshot.js';
 import { specDigest } from '../../src/domain/catalog/spec-digest.js';
 
 export const GIB = 1024 ** 3;

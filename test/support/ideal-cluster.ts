@@ -2,15 +2,10 @@
  * A cluster in which everything works at once: agents obey within the pass, engines are Ready after `loadMs`, stops are confirmed
  * at the next pass. For tests that ask what the control plane decides; what it does under faults is the simulator's business.
  */
-import type {
-  BackoffRecord,
-  ModelSpec,
-  NodeView,
-  Plan,
-  ReplicaRecord,
-  ShardReport,
-  Snapshot,
-} from '../../src/domain/cluster.js';
+import type { BackoffRecord, NodeView, ReplicaRecord, ShardReport } from '../../src/domain/cluster.js';
+import type { ModelSpec } from '../../src/domain/model-spec.js';
+import type { Plan } from '../../src/domain/plan.js';
+import type { Snapshot } from '../../src/domain/snapshot.js';
 import { backoffKey } from '../../src/domain/cluster.js';
 import { checkPlan } from '../../src/domain/reconcile/check-plan.js';
 import { type ControlPolicy, DEFAULT_POLICY } from '../../src/domain/reconcile/policy.js';

@@ -230,9 +230,7 @@ describe('shape of the code', () => {
   });
 
   /** A ratchet: a file over the limit stands here with its length, may shrink, and may not grow. */
-  const LONG_FILES: Readonly<Record<string, number>> = {
-    'src/domain/cluster.ts': 700,
-  };
+  const LONG_FILES: Readonly<Record<string, number>> = {};
 
   it('keeps files below 500 lines, and the few longer ones from growing', () => {
     const lengths = sources.map(({ path, text }) => [path, text.split('\n').length - 1] as const);

@@ -1,6 +1,7 @@
 /** The engines this machine offers, by its own file; anything else is refused, whoever asks. */
 import type { AgentConfig, AgentEngineConfig } from '../../config/agent-config.js';
-import { ENGINE_KINDS, type EngineKind, type EngineOffer } from '../../domain/cluster.js';
+import type { EngineOffer } from '../../domain/cluster.js';
+import { ENGINE_KINDS, type EngineKind } from '../../domain/model-spec.js';
 import { findExecutable } from '../executables.js';
 import { builtInEntry, embeddedDriver, simDriver } from './built-in.js';
 import { commandDriver } from './command.js';

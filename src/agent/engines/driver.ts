@@ -1,6 +1,8 @@
 /** What the agent must know of an engine to run it. A driver is plain data and pure functions; starting is the supervisor's. */
 import type { AgentEngineConfig } from '../../config/agent-config.js';
-import type { EngineKind, GpuVendor, StartShardCommand, Verdict } from '../../domain/cluster.js';
+import type { GpuVendor, Verdict } from '../../domain/cluster.js';
+import type { EngineKind } from '../../domain/model-spec.js';
+import type { StartShardCommand } from '../../domain/plan.js';
 
 /** A typed "no" to a start. */
 export interface Refusal {

@@ -3,7 +3,8 @@
  * an operator's shell, systemd's socket names) is none of an engine's business, and what the server sends may not load code.
  */
 import { readFileSync } from 'node:fs';
-import type { EnvValue, GpuVendor } from '../../domain/cluster.js';
+import type { GpuVendor } from '../../domain/cluster.js';
+import type { EnvValue } from '../../domain/model-spec.js';
 import type { Refusal } from './driver.js';
 
 /** Taken over from the agent's own environment when present. */

@@ -1,5 +1,5 @@
 /** What the ranks of a replica must know of each other, and of their share of a device. */
-import type { StartShardCommand } from '../../domain/cluster.js';
+import type { StartShardCommand } from '../../domain/plan.js';
 import type { LaunchContext, Refusal } from './driver.js';
 
 export function peerAddress(start: StartShardCommand, rank: number): string {

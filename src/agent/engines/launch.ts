@@ -1,7 +1,8 @@
 /** From a start command to an argument vector and an environment, or to the reason why not. */
 import { AgentEngineConfig } from '../../config/agent-config.js';
 import { flagName, flagProblem, flagProblemText } from '../../domain/catalog/engine-flags.js';
-import type { GpuVendor, StartShardCommand } from '../../domain/cluster.js';
+import type { GpuVendor } from '../../domain/cluster.js';
+import type { StartShardCommand } from '../../domain/plan.js';
 import { findExecutable } from '../executables.js';
 import { SECRET_NAME } from '../redact.js';
 import {

@@ -1,5 +1,5 @@
 /** Speaks to the admin API of a server and turns what can go wrong into errors with a next step. */
-import type { ErrorView } from '../../admin-api/views.js';
+import type { ErrorView } from '../../admin-api/views/answers.js';
 import { readFileSync } from 'node:fs';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { ADMIN_ERRORS, OperatorError, type AdminErrorCode } from '../../shared/errors.js';

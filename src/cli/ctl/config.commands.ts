@@ -1,7 +1,7 @@
 /** `ctl config`: what a running server is configured to do. */
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import type { ConfigPlanView, ReloadResultView } from '../../admin-api/views.js';
+import type { ConfigPlanView, ReloadResultView } from '../../admin-api/views/configuration.js';
 import { EXIT } from '../../shared/errors.js';
 import { QuietExit } from '../failure.js';
 import { GroupCommand, usageError } from '../llmgw-command.js';

@@ -1,14 +1,9 @@
 /** `ctl status`, `node`, `model`, `replica`, `version`: one thing at a time. */
-import type {
-  ListView,
-  ModelDetailView,
-  ModelSummaryView,
-  NodeDetailView,
-  NodeSummaryView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-  StatusView,
-} from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { ModelDetailView, ModelSummaryView } from '../../admin-api/views/models.js';
+import type { NodeDetailView, NodeSummaryView } from '../../admin-api/views/nodes.js';
+import type { ReplicaDetailView, ReplicaSummaryView } from '../../admin-api/views/replicas.js';
+import type { StatusView } from '../../admin-api/views/status.js';
 import { OperatorError } from '../../shared/errors.js';
 import { SubCommand } from '../nest-commander-lean.js';
 import { renderModel, renderNode, renderReplica, renderStatus } from '../render/details.js';

@@ -1,4 +1,5 @@
-import type { EventView, ListView } from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { EventView } from '../../admin-api/views/status.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { EVENT_COLUMNS } from '../render/list-columns.js';
 import { paint, toneOf, type Surface } from '../render/style.js';

@@ -1,5 +1,5 @@
 /** `ctl explain-placement`, `explain-request`: why. */
-import type { PlacementView } from '../../admin-api/views.js';
+import type { PlacementView } from '../../admin-api/views/models.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { renderPlacement } from '../render/explain-placement.js';
 import { renderRequest, type RequestView } from '../render/explain-request.js';

@@ -1,5 +1,6 @@
 /** `ctl keys`: API keys of clients. */
-import type { CreatedKeyView, KeyView, ListView } from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { CreatedKeyView, KeyView } from '../../admin-api/views/credentials.js';
 import { GroupCommand, collect, usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { KEY_COLUMNS } from '../render/credential-columns.js';

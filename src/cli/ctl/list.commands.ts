@@ -1,12 +1,8 @@
 /** `ctl nodes`, `gpus`, `models`, `replicas`, `endpoints`: everything of one kind. */
-import type {
-  EndpointView,
-  GpuView,
-  ListView,
-  ModelSummaryView,
-  NodeSummaryView,
-  ReplicaSummaryView,
-} from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { GpuView, NodeSummaryView } from '../../admin-api/views/nodes.js';
+import type { EndpointView, ReplicaSummaryView } from '../../admin-api/views/replicas.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import {
   ENDPOINT_COLUMNS,

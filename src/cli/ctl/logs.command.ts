@@ -1,4 +1,4 @@
-import type { LogView } from '../../admin-api/views.js';
+import type { LogView } from '../../admin-api/views/status.js';
 import { usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { plainLines } from '../render/values.js';

@@ -1,5 +1,5 @@
 /** `ctl scale`, `restart`: how many copies of a model run, and new ones in place of old. */
-import type { ModelDetailView, ModelResultView } from '../../admin-api/views.js';
+import type { ModelDetailView, ModelResultView } from '../../admin-api/views/models.js';
 import { systemClock } from '../../shared/clock.js';
 import { EXIT, OperatorError } from '../../shared/errors.js';
 import { usageError } from '../llmgw-command.js';

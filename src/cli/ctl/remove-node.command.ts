@@ -1,4 +1,4 @@
-import type { RemovedView } from '../../admin-api/views.js';
+import type { RemovedView } from '../../admin-api/views/answers.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { plain } from '../render/values.js';
 import { confirm } from './confirm.js';

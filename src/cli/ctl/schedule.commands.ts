@@ -1,5 +1,5 @@
 /** `ctl cordon`, `uncordon`, `drain`: what may run on a machine. */
-import type { NodeDetailView, SchedulingResultView } from '../../admin-api/views.js';
+import type { NodeDetailView, SchedulingResultView } from '../../admin-api/views/nodes.js';
 import { parseDuration } from '../../config/units.js';
 import { systemClock } from '../../shared/clock.js';
 import { EXIT, OperatorError } from '../../shared/errors.js';

@@ -1,5 +1,6 @@
 /** `ctl tokens`: tokens of operators and agents. */
-import type { CreatedTokenView, ListView, RevokedTokenView, TokenView } from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { CreatedTokenView, RevokedTokenView, TokenView } from '../../admin-api/views/credentials.js';
 import { didYouMean } from '../../shared/nearest.js';
 import { GroupCommand, usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';

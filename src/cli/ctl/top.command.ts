@@ -1,4 +1,7 @@
-import type { EndpointView, ListView, ModelSummaryView, StatusView } from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { EndpointView } from '../../admin-api/views/replicas.js';
+import type { StatusView } from '../../admin-api/views/status.js';
 import { OperatorError } from '../../shared/errors.js';
 import { SubCommand } from '../nest-commander-lean.js';
 import { renderTop, type TopData } from '../render/top.js';

@@ -4,7 +4,7 @@ import type {
   ConfigPlanView,
   ConfigStepView,
   ReloadResultView,
-} from '../../admin-api/views.js';
+} from '../../admin-api/views/configuration.js';
 import { paint, type Surface, type Tone } from './style.js';
 import { renderTable, type Column } from './table.js';
 import { count, fit, plain, span } from './values.js';

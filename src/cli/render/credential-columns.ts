@@ -1,5 +1,5 @@
 /** The columns of `ctl keys list` and `ctl tokens list`. */
-import type { KeyView, TokenView } from '../../admin-api/views.js';
+import type { KeyView, TokenView } from '../../admin-api/views/credentials.js';
 import type { Column } from './table.js';
 import { age, until } from './values.js';
 

@@ -1,11 +1,8 @@
 /** One object at a time, for `ctl status`, `node`, `model` and `replica`. */
-import type {
-  ModelDetailView,
-  NodeDetailView,
-  ReplicaDetailView,
-  ShardView,
-  StatusView,
-} from '../../admin-api/views.js';
+import type { ModelDetailView } from '../../admin-api/views/models.js';
+import type { NodeDetailView } from '../../admin-api/views/nodes.js';
+import type { ReplicaDetailView, ShardView } from '../../admin-api/views/replicas.js';
+import type { StatusView } from '../../admin-api/views/status.js';
 import type { Reason } from '../../domain/cluster.js';
 import { GPU_COLUMNS, REPLICA_COLUMNS, SHARD_COLUMNS } from './list-columns.js';
 import { paint, toneOf, type Surface } from './style.js';

@@ -1,5 +1,5 @@
 /** What a drain will do, does, and waits for. */
-import type { DrainMoveView, NodeDetailView, SchedulingResultView } from '../../admin-api/views.js';
+import type { DrainMoveView, NodeDetailView, SchedulingResultView } from '../../admin-api/views/nodes.js';
 import { paint, type Surface } from './style.js';
 import { renderTable, type Column } from './table.js';
 import { count, plain, span } from './values.js';

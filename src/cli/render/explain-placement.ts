@@ -1,5 +1,5 @@
 /** Why a replica stands where it stands, or nowhere: every candidate, its numbers, and what would change the answer. */
-import type { PlacementView } from '../../admin-api/views.js';
+import type { PlacementView } from '../../admin-api/views/models.js';
 import type { GpuVerdict, NodeVerdict, ProfileExplanation, Reason } from '../../domain/cluster.js';
 import { paint, type Surface } from './style.js';
 import { age, bytes, plain } from './values.js';

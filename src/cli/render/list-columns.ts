@@ -1,13 +1,8 @@
 /** The columns of every list that `ctl` shows. */
-import type {
-  EndpointView,
-  EventView,
-  GpuView,
-  ModelSummaryView,
-  NodeSummaryView,
-  ReplicaSummaryView,
-  ShardView,
-} from '../../admin-api/views.js';
+import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { GpuView, NodeSummaryView } from '../../admin-api/views/nodes.js';
+import type { EndpointView, ReplicaSummaryView, ShardView } from '../../admin-api/views/replicas.js';
+import type { EventView } from '../../admin-api/views/status.js';
 import { toneOf } from './style.js';
 import type { Column } from './table.js';
 import { age, bytes, labels, plain, span, tally, until } from './values.js';

@@ -1,19 +1,15 @@
 import { describe, expect, it } from 'vitest';
+import type { ConfigPlanView } from '../../admin-api/views/configuration.js';
+import type { KeyView, TokenView } from '../../admin-api/views/credentials.js';
+import type { ModelDetailView, PlacementView } from '../../admin-api/views/models.js';
 import type {
-  ConfigPlanView,
-  EndpointView,
   GpuView,
-  KeyView,
-  ModelDetailView,
   NodeDetailView,
   NodeSummaryView,
-  PlacementView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
   SchedulingResultView,
-  StatusView,
-  TokenView,
-} from '../../admin-api/views.js';
+} from '../../admin-api/views/nodes.js';
+import type { EndpointView, ReplicaDetailView, ReplicaSummaryView } from '../../admin-api/views/replicas.js';
+import type { StatusView } from '../../admin-api/views/status.js';
 import { renderModel, renderNode, renderReplica, renderStatus } from './details.js';
 import { renderPlan, renderReload } from './config-changes.js';
 import { renderDrainPlan, renderSchedulingResult } from './drain.js';

@@ -1,5 +1,7 @@
 /** The live view: who is busy, how fast, and what fails. */
-import type { EndpointView, ModelSummaryView, StatusView } from '../../admin-api/views.js';
+import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { EndpointView } from '../../admin-api/views/replicas.js';
+import type { StatusView } from '../../admin-api/views/status.js';
 import { paint, type Surface } from './style.js';
 import { renderTable, type Column } from './table.js';
 import { count, span } from './values.js';

@@ -1,6 +1,6 @@
 /** What `up` serves when nobody said what: pure choices, no files, no processes. */
 import { ModelConfig, ProfileConfig } from '../../config/server-config.js';
-import type { EngineKind } from '../../domain/cluster.js';
+import type { EngineKind } from '../../domain/model-spec.js';
 import { usageError } from '../llmgw-command.js';
 
 /** A model of the command line. */

@@ -1,5 +1,7 @@
 /** Waits until what was started can serve, and tells what is happening meanwhile. */
-import type { ListView, ModelSummaryView, ReplicaSummaryView } from '../../admin-api/views.js';
+import type { ListView } from '../../admin-api/views/answers.js';
+import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { ReplicaSummaryView } from '../../admin-api/views/replicas.js';
 import type { Clock } from '../../shared/clock.js';
 import { OperatorError } from '../../shared/errors.js';
 import type { AdminClient } from '../ctl/admin-client.js';

@@ -6,7 +6,7 @@ import type { RunningAgent } from '../../agent/bootstrap.js';
 import type { ConfigSource } from '../../admin-api/config-reload.service.js';
 import { loadAgentConfig } from '../../config/load.js';
 import type { ServerConfig } from '../../config/server-config.js';
-import type { EngineKind } from '../../domain/cluster.js';
+import type { EngineKind } from '../../domain/model-spec.js';
 import { systemClock } from '../../shared/clock.js';
 import type { Logger } from '../../shared/logger.js';
 import { AdminClient, adminTarget } from '../ctl/admin-client.js';

@@ -1,5 +1,5 @@
 /** What a new catalog changes against the old one, model by model: shown before a reload and by `plan -f FILE`. */
-import type { ModelSpec, Profile } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { canonical, specDigest } from './spec-digest.js';
 
 /** One model's change. `rolls` says whether running engines are replaced because of it. */

@@ -3,7 +3,7 @@
  * make the probe look at the wrong door for ever), and those that would give away a secret or run foreign code.
  * The configuration refuses the first kind by name; the agent refuses both, whoever asks.
  */
-import type { EngineKind } from '../cluster.js';
+import type { EngineKind } from '../model-spec.js';
 
 interface FlagRules {
   /** Set by the driver, or breaking what it relies on. Long and short forms. */

@@ -3,7 +3,7 @@
  * wants, touch nothing. So it holds exactly what reaches the engine and nothing else: aliases, weights of traffic, priorities,
  * replica counts, the GPU type wanted of a new place and the order of keys in a file must never restart an engine.
  */
-import type { ModelSpec, Profile } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 
 /** Digest of one profile of a model, 16 hex digits. */
 export function specDigest(model: ModelSpec, profile: Profile): string {

@@ -2,7 +2,8 @@
  * The nearest change that would make a placement fit, read off the explanation itself. Nearest means: the one with the least for
  * an operator to do, waiting before a word to us, a word to us before touching a machine.
  */
-import type { ModelSpec, NodeVerdict, Profile, ProfileExplanation, Reason } from '../cluster.js';
+import type { NodeVerdict, ProfileExplanation, Reason } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { bytes, counted } from './reasons.js';
 
 interface Change {

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { aGpu, aModel, aNode, aProfile, GIB } from '../../../test/support/cluster-builder.js';
 import { specDigest } from '../catalog/spec-digest.js';
-import type { BackoffRecord, GpuReport, ModelSpec, NodeView, Profile, Reason } from '../cluster.js';
+import type { BackoffRecord, GpuReport, NodeView, Reason } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { Bookings, type GpuHolder } from './bookings.js';
 import { GPU_FILTERS, gpuCandidate, NODE_FILTERS, type NodeCandidate, reasonsOf } from './filters.js';
 import type { PlacementReasonCode } from './reasons.js';

@@ -3,7 +3,8 @@
  * only the tests and stops at the first, explaining runs all of them and words each. Being the same objects, the two cannot
  * disagree.
  */
-import type { EngineOffer, GpuReport, ModelSpec, NodeView, Profile, Reason } from '../cluster.js';
+import type { EngineOffer, GpuReport, NodeView, Reason } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { freeMemoryBytes, type GpuHolder, holdersOf, type NodeBookings } from './bookings.js';
 import { freePorts, hasFreePorts } from './ports.js';
 import {

@@ -2,15 +2,10 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { aGpu, aModel, aNode, aProfile, aSnapshot, GIB } from '../../../test/support/cluster-builder.js';
 import { seededRandom } from '../../shared/random.js';
-import type {
-  ModelSpec,
-  NodeLiveness,
-  NodeView,
-  Plan,
-  Profile,
-  ReplicaRecord,
-  Snapshot,
-} from '../cluster.js';
+import type { NodeLiveness, NodeView, ReplicaRecord } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
+import type { Plan } from '../plan.js';
+import type { Snapshot } from '../snapshot.js';
 import { checkPlan } from '../reconcile/check-plan.js';
 import { explainPlacement } from '../reconcile/explain.js';
 import { DEFAULT_POLICY } from '../reconcile/policy.js';

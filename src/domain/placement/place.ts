@@ -4,14 +4,13 @@
  */
 import type {
   GpuVerdict,
-  ModelSpec,
   NodeVerdict,
   PlacementExplanation,
-  Profile,
   ProfileExplanation,
   Reason,
   ShardAssignment,
 } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { nearestChange } from './counterfactual.js';
 import {
   GPU_FILTERS,

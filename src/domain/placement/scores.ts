@@ -1,5 +1,6 @@
 /** Which of the places that fit is best. Every score is 0..1, higher is better; the weights say what outweighs what. */
-import type { GpuReport, ModelSpec, NodeView } from '../cluster.js';
+import type { GpuReport, NodeView } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { holdersOf, type NodeBookings } from './bookings.js';
 import type { GpuCandidate, NodeCandidate } from './filters.js';
 import { labelOf, type PlacementQuery, type PlacementWorld } from './world.js';

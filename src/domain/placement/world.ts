@@ -1,6 +1,7 @@
 /** What placement looks at: the nodes as judged in this pass, what is held, what failed where, and what was learned. */
 import { specDigest } from '../catalog/spec-digest.js';
-import type { BackoffRecord, LearnedFact, ModelSpec, NodeView, Profile } from '../cluster.js';
+import type { BackoffRecord, LearnedFact, NodeView } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import type { Bookings } from './bookings.js';
 import type { GpuCandidate } from './filters.js';
 

@@ -11,14 +11,9 @@ import {
   reportsOf,
   withReports,
 } from '../../../test/support/cluster-builder.js';
-import {
-  type Action,
-  NO_MEMORY,
-  type Plan,
-  type PublishedReplica,
-  type ReplicaRecord,
-  type Snapshot,
-} from '../cluster.js';
+import type { ReplicaRecord } from '../cluster.js';
+import type { Action, Plan, PublishedReplica } from '../plan.js';
+import { NO_MEMORY, type Snapshot } from '../snapshot.js';
 import { checkPlan, type ViolationCode, VIOLATIONS } from './check-plan.js';
 
 const why = { code: 'planted', message: 'planted' };

@@ -3,17 +3,10 @@
  * only holds the plan against what must never happen. A plan with a violation is refused and alarmed, and the cluster stays as
  * it is, which is nearly always safe.
  */
-import {
-  type Action,
-  type ModelSpec,
-  type NodeView,
-  type Plan,
-  replicaKey,
-  type ReplicaRecord,
-  shardKey,
-  type ShardReport,
-  type Snapshot,
-} from '../cluster.js';
+import { type NodeView, replicaKey, type ReplicaRecord, shardKey, type ShardReport } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
+import type { Action, Plan } from '../plan.js';
+import type { Snapshot } from '../snapshot.js';
 
 export const VIOLATIONS = [
   'wrong_term',

@@ -5,14 +5,14 @@
  */
 import {
   type NodeView,
-  type Profile,
   type Reason,
   replicaKey,
   type ReplicaRecord,
   type ShardAssignment,
   shardKey,
-  type StartShardCommand,
 } from '../cluster.js';
+import type { Profile } from '../model-spec.js';
+import type { StartShardCommand } from '../plan.js';
 import type { LocatedReport, Pass } from './pass.js';
 import { because } from './reasons.js';
 import { isTalking } from './shard-state.js';

@@ -1,5 +1,6 @@
 /** "Why there?" and "why nowhere?", answered at any time by the code that places. */
-import type { PlacementExplanation, Snapshot } from '../cluster.js';
+import type { PlacementExplanation } from '../cluster.js';
+import type { Snapshot } from '../snapshot.js';
 import { explain } from '../placement/place.js';
 import { judgeLiveness } from './liveness.js';
 import { Pass, type PassContext } from './pass.js';

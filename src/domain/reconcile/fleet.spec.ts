@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { aGpu, aModel, aNode, aProfile, GIB } from '../../../test/support/cluster-builder.js';
 import { IdealCluster } from '../../../test/support/ideal-cluster.js';
 import { seededRandom } from '../../shared/random.js';
-import type { ModelSpec, NodeView, SchedulingIntent } from '../cluster.js';
+import type { NodeView, SchedulingIntent } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { explainPlacement } from './explain.js';
 
 function cluster(models: readonly ModelSpec[], nodes: readonly NodeView[]): IdealCluster {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { aModel, aNode, aProfile, GIB } from '../../../test/support/cluster-builder.js';
 import { IdealCluster } from '../../../test/support/ideal-cluster.js';
-import type { ModelSpec } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { ForecastRun, UNKNOWN_LOAD_MS, type Forecast } from './forecast.js';
 
 function cluster(models: readonly ModelSpec[], gpus: number, nodes = 1): IdealCluster {

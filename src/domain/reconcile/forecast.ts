@@ -3,18 +3,10 @@
  * Ready after their usual load time and requests have ended. So the order, the places and the "no" of a plan are the ones that will
  * be decided, not a second opinion. Run in steps, since a large cluster takes many passes and a router shares the process.
  */
-import type {
-  Action,
-  BackoffRecord,
-  ModelSpec,
-  NodeView,
-  Plan,
-  Reason,
-  ReplicaRecord,
-  ShardReport,
-  Snapshot,
-  StartShardCommand,
-} from '../cluster.js';
+import type { BackoffRecord, NodeView, Reason, ReplicaRecord, ShardReport } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
+import type { Action, Plan, StartShardCommand } from '../plan.js';
+import type { Snapshot } from '../snapshot.js';
 import { backoffKey, shardKey } from '../cluster.js';
 import { loadP95Ms } from './learn.js';
 import type { ControlPolicy } from './policy.js';

@@ -2,15 +2,9 @@
  * Which nodes live. Judged by silence on our own monotonic clock, and slow to condemn: a stall of ours is not held against
  * anybody, and when half of the fleet falls silent at once we presume that it is us. Quick to believe: one report is life.
  */
-import type {
-  ControlMemory,
-  NodeLiveness,
-  NodeMemory,
-  NodeView,
-  PlanEvent,
-  Reason,
-  Snapshot,
-} from '../cluster.js';
+import type { NodeLiveness, NodeView, Reason } from '../cluster.js';
+import type { PlanEvent } from '../plan.js';
+import type { ControlMemory, NodeMemory, Snapshot } from '../snapshot.js';
 import { counted, duration } from '../placement/reasons.js';
 import type { ControlPolicy } from './policy.js';
 import { because, type ReconcileReasonCode } from './reasons.js';

@@ -3,7 +3,8 @@
  * then does the old one leave the router, lets its requests end and stops. Never the other way round unless an operator allowed it,
  * never silently stuck.
  */
-import type { ModelSpec, NodeView, Reason, ReplicaRecord } from '../cluster.js';
+import type { NodeView, Reason, ReplicaRecord } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import { isRollReason, leaveReason } from './leave.js';

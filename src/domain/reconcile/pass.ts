@@ -4,24 +4,18 @@
  * pure.
  */
 import {
-  type Action,
   type BackoffRecord,
   backoffKey,
-  type CommandMemory,
-  type ControlMemory,
-  type ModelSpec,
   type NodeView,
-  type Plan,
   type PlacementExplanation,
-  type PlanEvent,
-  type PublishedReplica,
   type Reason,
-  type ReplicaMemory,
   type ReplicaRecord,
   shardKey,
   type ShardReport,
-  type Snapshot,
 } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
+import type { Action, Plan, PlanEvent, PublishedReplica } from '../plan.js';
+import type { CommandMemory, ControlMemory, ReplicaMemory, Snapshot } from '../snapshot.js';
 import { specDigest } from '../catalog/spec-digest.js';
 import { Bookings } from '../placement/bookings.js';
 import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';

@@ -1,5 +1,6 @@
 /** Giving places to the replicas that wait for one, in a fixed order, each seeing what the ones before it took. */
-import type { ModelSpec, Reason, ReplicaRecord } from '../cluster.js';
+import type { Reason, ReplicaRecord } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { explain, explainDecision, type Placement, place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import type { PlacementQuery } from '../placement/world.js';

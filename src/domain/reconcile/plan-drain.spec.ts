@@ -10,7 +10,8 @@ import {
   withReports,
 } from '../../../test/support/cluster-builder.js';
 import { seededRandom } from '../../shared/random.js';
-import type { LearnedFact, ModelSpec, NodeView, ReplicaRecord, SchedulingIntent } from '../cluster.js';
+import type { LearnedFact, NodeView, ReplicaRecord, SchedulingIntent } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { planDrain } from './plan-drain.js';
 import { DEFAULT_POLICY } from './policy.js';
 import { viewReplicas } from './replica-state.js';

@@ -6,8 +6,8 @@ import type {
   ReplicaRecord,
   ReplicaView,
   SchedulingIntent,
-  Snapshot,
 } from '../cluster.js';
+import type { Snapshot } from '../snapshot.js';
 import { explainPlacement } from './explain.js';
 import type { PassContext } from './pass.js';
 import type { ControlPolicy } from './policy.js';

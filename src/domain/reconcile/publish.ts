@@ -1,5 +1,6 @@
 /** What the router may use: the complete list, made anew in every pass. What is not in it is out before anything is stopped. */
-import { type PublishedReplica, replicaKey, type ReplicaRecord } from '../cluster.js';
+import { replicaKey, type ReplicaRecord } from '../cluster.js';
+import type { PublishedReplica } from '../plan.js';
 import type { Pass } from './pass.js';
 import { type ObservedReplica, provesLife } from './replica-state.js';
 import { isAlivePhase } from './shard-state.js';

@@ -2,7 +2,8 @@
  * One pass of the control plane: from everything that is wanted, decided and seen, to one plan. Pure and level-triggered: it
  * compares, it does not react, so running it twice changes nothing, and whatever it missed it sees the next time.
  */
-import type { Plan, Snapshot } from '../cluster.js';
+import type { Plan } from '../plan.js';
+import type { Snapshot } from '../snapshot.js';
 import { adoptReports } from './adopt.js';
 import { startShards } from './commands.js';
 import { judgeLiveness } from './liveness.js';

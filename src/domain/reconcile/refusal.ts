@@ -2,7 +2,8 @@
  * What an agent's "no" to a command says about the start it was about. A "no" to the *sender* (another server's term is obeyed
  * there) says nothing about the engine: counted as a failure it would make a healthy model wait, and after some repetitions crawl.
  */
-import type { CommandRefusal, Verdict } from '../cluster.js';
+import type { Verdict } from '../cluster.js';
+import type { CommandRefusal } from '../snapshot.js';
 
 export const REFUSAL_CAUSES = ['staleTerm', 'oldGeneration'] as const;
 /** Why an agent did not obey, when that is no matter of the engine. */

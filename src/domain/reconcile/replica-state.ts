@@ -1,7 +1,6 @@
 /** A replica as a whole: its record seen through the states of its shards. */
 import {
   type BackoffRecord,
-  type DataPathEvidence,
   type NodeView,
   type Reason,
   replicaKey,
@@ -9,8 +8,8 @@ import {
   type ReplicaState,
   type ReplicaView,
   type ShardAssignment,
-  type Snapshot,
 } from '../cluster.js';
+import type { DataPathEvidence, Snapshot } from '../snapshot.js';
 import { awaitingFirstReport, duration } from '../placement/reasons.js';
 import { failureOfGeneration } from './backoff.js';
 import type { ControlPolicy } from './policy.js';

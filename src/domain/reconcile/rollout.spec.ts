@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { aModel, aNode, aProfile } from '../../../test/support/cluster-builder.js';
 import { IdealCluster } from '../../../test/support/ideal-cluster.js';
-import type { ModelSpec } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 
 function cluster(models: readonly ModelSpec[], gpus: number, nodes = 1): IdealCluster {
   const made = Object.assign(new IdealCluster(), {

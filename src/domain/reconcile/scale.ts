@@ -2,7 +2,8 @@
  * How many copies of each model there should be, and which one goes when there are too many. A replica that is being replaced and
  * its replacement count as one: together they are one wanted copy on its way from one place to another.
  */
-import type { ModelSpec, Reason, ReplicaRecord } from '../cluster.js';
+import type { Reason, ReplicaRecord } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { counted } from '../placement/reasons.js';
 import { leaveReason } from './leave.js';
 import type { Pass } from './pass.js';

@@ -3,7 +3,8 @@
  * it again: after the loss of a node its copies stand together, and when the node is back they stay. That is said, with what would
  * undo it, for as long as it holds.
  */
-import type { ModelSpec, ReplicaRecord } from '../cluster.js';
+import type { ReplicaRecord } from '../cluster.js';
+import type { ModelSpec } from '../model-spec.js';
 import { place } from '../placement/place.js';
 import { counted } from '../placement/reasons.js';
 import { domainOf } from '../placement/scores.js';

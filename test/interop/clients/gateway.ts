@@ -1,7 +1,8 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import path from 'node:path';
 import { expect } from 'vitest';
-import type { EndpointView, ListView } from '../../../src/admin-api/views.js';
+import type { ListView } from '../../../src/admin-api/views/answers.js';
+import type { EndpointView } from '../../../src/admin-api/views/replicas.js';
 import { adminGet, Scratch, startServerProcess, type LlmgwProcess } from '../../support/llmgw-process.js';
 import { waitFor } from '../../support/wait-for.js';
 import { CLIENT_SECRET } from './adapters/client-kind.js';

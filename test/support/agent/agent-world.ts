@@ -7,7 +7,8 @@ import { fileURLToPath } from 'node:url';
 import { startAgent, type RunningAgent } from '../../../src/agent/bootstrap.js';
 import type { AgentTimings } from '../../../src/agent/limits.js';
 import { AgentConfig, AgentEngineConfig } from '../../../src/config/agent-config.js';
-import type { Profile, StartShardCommand } from '../../../src/domain/cluster.js';
+import type { Profile } from '../../../src/domain/model-spec.js';
+import type { StartShardCommand } from '../../../src/domain/plan.js';
 import { createLogger, type Logger } from '../../../src/shared/logger.js';
 
 export const program = (name: string): string => fileURLToPath(new URL(name, import.meta.url));

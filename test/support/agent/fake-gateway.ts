@@ -20,7 +20,8 @@ import {
 } from '../../../src/agent-protocol/to-wire.js';
 import type { LogRequest, Refusal } from '../../../src/agent-protocol/messages.js';
 import type { WireServerMessage } from '../../../src/agent-protocol/wire.js';
-import type { ShardReport, StartShardCommand } from '../../../src/domain/cluster.js';
+import type { ShardReport } from '../../../src/domain/cluster.js';
+import type { StartShardCommand } from '../../../src/domain/plan.js';
 import { waitFor } from '../wait-for.js';
 
 export interface FakeGatewayOptions {

@@ -1,8 +1,27 @@
-/** Answers of the admin API about configurations: what one changes, and what would come of it. */
-import type { SettingChange } from '../config/config-diff.js';
-import type { ModelChange } from '../domain/catalog/catalog-diff.js';
-import type { Reason } from '../domain/cluster.js';
-import type { ConfigProblem } from '../shared/errors.js';
+/** The configuration in force and what another one would change. See answers.ts for what holds of all these objects. */
+import type { SettingChange } from '../../config/config-diff.js';
+import type { ModelChange } from '../../domain/catalog/catalog-diff.js';
+import type { Reason } from '../../domain/cluster.js';
+import type { ConfigProblem } from '../../shared/errors.js';
+
+export interface ConfigStatusView {
+  readonly loadedAt: string;
+  /** When the last reload was tried, whatever became of it; absent while there was none. */
+  readonly lastReloadAt?: string;
+  /** Set when the last reload was refused: the configuration in force is the one before. */
+  readonly lastError?: string;
+  /** Everything that was wrong then. */
+  readonly problems?: readonly ConfigProblem[];
+  /** Settings that were changed and are taken over by the next start of the server only; absent when there are none. */
+  readonly needsRestart?: readonly string[];
+}
+
+/** `GET config` */
+export interface ConfigView {
+  /** The configuration in force, secrets masked. */
+  readonly config: unknown;
+  readonly status: ConfigStatusView;
+}
 
 /** What a configuration changes against the one in force. */
 export interface ConfigChangesView {
