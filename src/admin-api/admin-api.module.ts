@@ -25,6 +25,7 @@ import { PlacementsController } from './placements.controller.js';
 import { RoleGuard } from './role.guard.js';
 import { RouterOnlyController } from './router-only.controller.js';
 import { RoutingController } from './routing.controller.js';
+import { StaticModelsController } from './static-models.controller.js';
 import { StatusController } from './status.controller.js';
 import { TokensController } from './tokens.controller.js';
 import { TokensService } from './tokens.service.js';
@@ -62,7 +63,7 @@ export class AdminApiModule {
     return {
       module: AdminApiModule,
       imports: [RouterModule, MetricsModule.register()],
-      controllers: [...COMMON, RouterOnlyController],
+      controllers: [...COMMON, StaticModelsController, RouterOnlyController],
       providers: commonProviders(options),
     };
   }

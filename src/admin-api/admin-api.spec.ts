@@ -129,6 +129,25 @@ describe('reading', () => {
     expect(nodes.status).toBe(404);
     expect(nodes.json.error.message).toMatch(/router-only/);
   });
+
+  // `ctl models` was empty on a router-only server, as if nothing could be asked for.
+  it('lists models that only static endpoints serve, with and without a control plane', async () => {
+    const endpoint = (id: string, models: string[]) =>
+      Object.assign(new EndpointConfig(), { id, url: 'http://127.0.0.1:9', models });
+    const endpoints = [endpoint('e1', ['b', 'a']), endpoint('e2', ['b', 'm1'])];
+    const alone = await start({ models: [], endpoints });
+    const names = async (server: ControlServer) =>
+      (await server.admin('models')).json.items.map((one: { name: string }) => one.name);
+    expect(await names(alone)).toEqual(['a', 'b', 'm1']);
+    expect((await alone.admin('models/b')).json).toMatchObject({ desired: 0, staticEndpoints: ['e1', 'e2'] });
+    expect((await alone.admin('models/c')).status).toBe(404);
+    expect((await alone.admin('models/b/scale', put({ replicas: 1 }))).json.error.message).toMatch(
+      /router-only/,
+    );
+    const managed = await start({ endpoints });
+    expect(await names(managed)).toEqual(['m1', 'a', 'b']);
+    expect((await managed.admin('models/a')).json).toMatchObject({ desired: 0, staticEndpoints: ['e1'] });
+  });
 });
 
 describe('changing', () => {

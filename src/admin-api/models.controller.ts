@@ -1,11 +1,13 @@
 import { Controller, Get, Inject, Param, Query } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
+import { ROUTER_PORT, type EndpointStatus, type RouterPort } from '../router/ports.js';
 import { Doc } from './api-doc.js';
 import { ClusterReader } from './cluster-reader.js';
 import { modelDetail, modelSummary, type ModelExtras } from './model-views.js';
 import { replicaDetail, replicaSummary } from './replica-views.js';
 import { RequireRole } from './roles.js';
+import { staticModelDetail, staticModelNames, staticModelSummary } from './static-model-views.js';
 import type { ListView } from './views/answers.js';
 import type { ModelDetailView, ModelSummaryView } from './views/models.js';
 import type { ReplicaDetailView, ReplicaSummaryView } from './views/replicas.js';
@@ -17,15 +19,22 @@ export class ModelsController {
   constructor(
     @Inject(ClusterReader) private readonly cluster: ClusterReader,
     @Inject(ReconcilerService) private readonly reconciler: ReconcilerService,
+    @Inject(ROUTER_PORT) private readonly router: RouterPort,
     @Inject(SERVER_CONFIG) private readonly config: ServerConfig,
   ) {}
 
   @Get('models')
-  @Doc({ summary: 'The models of the catalog.', returns: 'ModelSummaryView', list: true })
+  @Doc({ summary: 'The models that can be asked for.', returns: 'ModelSummaryView', list: true })
   models(): ListView<ModelSummaryView> {
     const reading = this.cluster.read();
+    const { models } = reading.snapshot;
+    const endpoints = this.staticEndpoints();
+    const others = staticModelNames(endpoints, new Set(models.map(({ name }) => name)));
     return {
-      items: reading.snapshot.models.map((model) => modelSummary(reading, model, this.extras(model.name))),
+      items: [
+        ...models.map((model) => modelSummary(reading, model, this.extras(model.name))),
+        ...others.map((name) => staticModelSummary(name, endpoints, this.config)),
+      ],
     };
   }
 
@@ -33,6 +42,11 @@ export class ModelsController {
   @Get('models/:name')
   @Doc({ summary: 'One model, by name or alias.', returns: 'ModelDetailView' })
   model(@Param('name') name: string): ModelDetailView {
+    const endpoints = this.staticEndpoints();
+    const catalog = this.cluster.catalog.models();
+    const placed = new Set(catalog.flatMap((model) => [model.name, ...model.aliases]));
+    if (staticModelNames(endpoints, placed).includes(name))
+      return staticModelDetail(name, endpoints, this.config);
     const model = this.cluster.model(name);
     return modelDetail(this.cluster.read(), model, this.extras(model.name));
   }
@@ -55,6 +69,10 @@ export class ModelsController {
   replica(@Param('id') id: string): ReplicaDetailView {
     const reading = this.cluster.read();
     return replicaDetail(reading, this.cluster.replica(reading, id));
+  }
+
+  private staticEndpoints(): readonly EndpointStatus[] {
+    return this.router.endpoints().filter(({ endpoint }) => endpoint.nodeId === undefined);
   }
 
   private extras(name: string): ModelExtras {

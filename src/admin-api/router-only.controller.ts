@@ -11,8 +11,6 @@ export class RouterOnlyController {
     'nodes/:id',
     'nodes/:id/scheduling',
     'gpus',
-    'models',
-    'models/:name',
     'models/:name/:action',
     'replicas',
     'replicas/:id',
@@ -21,7 +19,7 @@ export class RouterOnlyController {
     'shards/:id/logs',
   ])
   none(): never {
-    throw new OperatorError('not_found', 'this server is router-only: it has no nodes, models or replicas', {
+    throw new OperatorError('not_found', 'this server is router-only: it has no nodes and no replicas', {
       hint: 'llmgw ctl endpoints shows what it routes to; declare models to have it place and run them',
     });
   }

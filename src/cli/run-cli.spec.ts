@@ -4,35 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { runCli } from './run-cli.js';
-
-interface Ran {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-/** Runs a command line in this process, with what it prints. */
-async function run(...argv: string[]): Promise<Ran> {
-  const written = { out: '', err: '' };
-  const streams = [
-    [process.stdout, 'out'],
-    [process.stderr, 'err'],
-  ] as const;
-  const originals = streams.map(([stream]) => stream.write.bind(stream));
-  for (const [stream, key] of streams) {
-    stream.write = ((text: string) => {
-      written[key] += text;
-      return true;
-    }) as typeof stream.write;
-  }
-  try {
-    const code = await runCli(argv);
-    return { code, ...written };
-  } finally {
-    streams.forEach(([stream], at) => (stream.write = originals[at]!));
-  }
-}
+import { runLlmgw as run, type Ran } from '../../test/support/run-ctl.js';
 
 /** Answers of the admin API by path; anything else is not found. */
 const ANSWERS: Readonly<Record<string, unknown>> = {

@@ -9,23 +9,20 @@ import { systemClock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
 import type { RunningServer } from '../server/bootstrap.js';
 import { createLogger, type Logger } from '../shared/logger.js';
-import { LlmgwCommand, collect } from './llmgw-command.js';
+import { ListenerFlags, type ListenerOptions } from './listener-flags.js';
+import { collect } from './llmgw-command.js';
 import { checkPortsFree } from './port-check.js';
 import { ReloadSignals } from './reload-signals.js';
 import { StopSignals } from './stop-signals.js';
 import { loadServerWorld } from './worlds.js';
 
-interface ServerOptions {
+interface ServerOptions extends ListenerOptions {
   readonly config?: string;
-  readonly listen?: string;
-  readonly adminListen?: string;
-  readonly agentListen?: string;
-  readonly stateDir?: string;
   readonly endpoint?: readonly string[];
 }
 
 @Command({ name: 'server', description: 'Run the server: router, control plane and admin API.' })
-export class ServerCommand extends LlmgwCommand {
+export class ServerCommand extends ListenerFlags {
   protected override readonly examples = [
     ['llmgw server --config llmgw.yaml', 'route, place and run the models of the file'],
     ['llmgw server --endpoint e1=http://10.0.0.5:8000=qwen', 'route to an engine that runs already'],
@@ -33,26 +30,6 @@ export class ServerCommand extends LlmgwCommand {
 
   @Option({ flags: '--config <file>', description: 'configuration file (YAML); env LLMGW_CONFIG' })
   parseConfig(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--listen <host:port>', description: 'client API (default 127.0.0.1:8080)' })
-  parseListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--admin-listen <host:port>', description: 'admin API (default 127.0.0.1:8081)' })
-  parseAdminListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--agent-listen <host:port>', description: 'gRPC for agents (default 127.0.0.1:8082)' })
-  parseAgentListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--state-dir <dir>', description: "directory of the server's state (default ./.llmgw)" })
-  parseStateDir(value: string): string {
     return value;
   }
 

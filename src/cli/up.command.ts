@@ -4,19 +4,16 @@ import { Command, Option } from 'nest-commander';
 import type { ServerConfig } from '../config/server-config.js';
 import type { Origin } from '../config/settings-reader.js';
 import { createLogger } from '../shared/logger.js';
-import { LlmgwCommand, collect, usageError } from './llmgw-command.js';
+import { ListenerFlags, type ListenerOptions } from './listener-flags.js';
+import { collect, usageError } from './llmgw-command.js';
 import { checkPortsFree } from './port-check.js';
 import { serverConfigSource, warnAbout } from './server.command.js';
 import { parseModelFlag, toModelConfig, type WantedModel } from './up/models.js';
 import { runUp, tinyModelPath } from './up/run-up.js';
 import { embeddedEngine } from './worlds.js';
 
-interface UpOptions {
+interface UpOptions extends ListenerOptions {
   readonly config?: string;
-  readonly listen?: string;
-  readonly adminListen?: string;
-  readonly agentListen?: string;
-  readonly stateDir?: string;
   readonly model?: readonly string[];
   readonly verbose?: boolean;
 }
@@ -25,7 +22,7 @@ interface UpOptions {
 const DEFAULT_MODEL = 'tiny';
 
 @Command({ name: 'up', description: 'Run everything on this machine: server, agent and a model.' })
-export class UpCommand extends LlmgwCommand {
+export class UpCommand extends ListenerFlags {
   protected override readonly examples = [
     ['llmgw up', 'a tiny built-in model, to see it work'],
     ['llmgw up --model qwen=/models/qwen.gguf', 'a real model on the built-in llama.cpp'],
@@ -46,26 +43,6 @@ export class UpCommand extends LlmgwCommand {
   })
   parseModel(value: string, previous?: string[]): string[] {
     return collect(value, previous);
-  }
-
-  @Option({ flags: '--listen <host:port>', description: 'client API (default 127.0.0.1:8080)' })
-  parseListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--admin-listen <host:port>', description: 'admin API (default 127.0.0.1:8081)' })
-  parseAdminListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--agent-listen <host:port>', description: 'gRPC for agents (default 127.0.0.1:8082)' })
-  parseAgentListen(value: string): string {
-    return value;
-  }
-
-  @Option({ flags: '--state-dir <dir>', description: 'directory of all state (default ./.llmgw)' })
-  parseStateDir(value: string): string {
-    return value;
   }
 
   @Option({ flags: '--verbose', description: 'print the log of server and agent too' })

@@ -10,7 +10,7 @@ export const DEFAULT_ADMIN_URL = 'http://127.0.0.1:8081';
 const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 
 /** A server that does not answer for this long is as good as gone; changes that wait are polled, not held open. */
-const ANSWER_TIMEOUT_MS = 30_000;
+export const DEFAULT_TIMEOUT_MS = 30_000;
 
 export interface AdminTarget {
   readonly url: URL;
@@ -44,7 +44,10 @@ function readToken(file: string): string {
 export type Query = Readonly<Record<string, string | number | boolean | undefined>>;
 
 export class AdminClient {
-  constructor(private readonly target: AdminTarget) {}
+  constructor(
+    private readonly target: AdminTarget,
+    private readonly timeoutMs: number = DEFAULT_TIMEOUT_MS,
+  ) {}
 
   get address(): string {
     return this.target.url.origin;
@@ -129,7 +132,7 @@ export class AdminClient {
     return new Promise((resolve, reject) => {
       const call = request(url, {
         method,
-        timeout: ANSWER_TIMEOUT_MS,
+        timeout: this.timeoutMs,
         headers: {
           accept: 'application/json, text/event-stream',
           // Node announces no length for the body of a DELETE: the server would take it for the next request.
@@ -141,7 +144,11 @@ export class AdminClient {
       });
       call.on('response', resolve);
       call.on('timeout', () =>
-        call.destroy(new OperatorError('timed_out', `${this.address} did not answer`)),
+        call.destroy(
+          new OperatorError('timed_out', `${this.address} did not answer within ${this.timeoutMs} ms`, {
+            hint: 'its log says what it does; --timeout waits longer',
+          }),
+        ),
       );
       call.on('error', (error) => reject(connectFailure(error, this.address)));
       call.end(payload);
@@ -166,11 +173,27 @@ function eventData(event: string): string[] {
 
 function connectFailure(error: NodeJS.ErrnoException, address: string): OperatorError {
   if (error instanceof OperatorError) return error;
-  const why = CONNECT_FAILURES[error.code ?? ''] ?? error.message;
+  const code = error.code ?? '';
+  const why = CONNECT_FAILURES[code] ?? error.message;
   return new OperatorError('unreachable', `cannot reach the server at ${address}: ${why}`, {
-    hint: 'start it with `llmgw server`, or name another one with --server URL (env LLMGW_ADMIN_URL)',
+    hint: connectHint(code, address),
   });
 }
+
+/** What helps against a failed connection, by its code. */
+function connectHint(code: string, address: string): string {
+  const secure = address.startsWith('https:');
+  // Somebody is there and speaks something else: HTTP/2 on the agent listener, TLS, or no TLS.
+  if (code.startsWith('HPE_')) return `${NO_ADMIN_API}; behind TLS it is https://`;
+  if (secure && (code === 'EPROTO' || code.startsWith('ERR_SSL'))) return `without TLS it is http://`;
+  if (secure && CERTIFICATE_PROBLEMS.test(code))
+    return 'NODE_EXTRA_CA_CERTS names a file with the certificate of your authority';
+  return 'start it with `llmgw server`, or name another one with --server URL (env LLMGW_ADMIN_URL)';
+}
+
+const NO_ADMIN_API = 'this is not the admin API, which is on port 8081 by default';
+
+const CERTIFICATE_PROBLEMS = /CERT|SIGNED|^UNABLE_TO_/;
 
 const CONNECT_FAILURES: Readonly<Record<string, string>> = {
   ECONNREFUSED: 'connection refused',
@@ -195,6 +218,11 @@ const notTheAdminApi = (address: string): OperatorError =>
     hint: 'name the admin listener (default port 8081) with --server URL',
   });
 
+const theClientListener = (address: string): OperatorError =>
+  new OperatorError('unreachable', `${address} is the client listener, which serves no admin API`, {
+    hint: 'the admin API is on the admin listener (default port 8081): name it with --server URL',
+  });
+
 /** The server's own error with its code; an unknown code, from another version, is judged by the status. */
 function failureFrom(response: IncomingMessage, text: string, address: string): OperatorError {
   let body: { error?: Partial<ErrorView['error']> } = {};
@@ -205,12 +233,26 @@ function failureFrom(response: IncomingMessage, text: string, address: string): 
   }
   const { code, message, field, hint, problems } = body.error ?? {};
   if (message === undefined) throw notTheAdminApi(address);
-  return new OperatorError(knownCode(code, response.statusCode ?? 500), message, {
+  // Errors of the client API have a type, those of the admin API have none.
+  if ('type' in (body.error ?? {})) throw theClientListener(address);
+  const known = knownCode(code, response.statusCode ?? 500);
+  return new OperatorError(known, message, {
     ...(field === undefined ? {} : { field }),
-    ...(hint === undefined ? {} : { hint }),
     ...(problems === undefined ? {} : { problems }),
+    ...nextStep(hint ?? NEXT_STEPS[known]),
   });
 }
+
+const nextStep = (hint: string | undefined) => (hint === undefined ? {} : { hint });
+
+/** What an operator does next where the server does not say. */
+const NEXT_STEPS: Partial<Record<AdminErrorCode, string>> = {
+  unauthenticated: 'give a token with --token-file FILE (env LLMGW_TOKEN_FILE)',
+  forbidden: 'an admin makes a token that may: llmgw ctl tokens create --name NAME --role ROLE',
+  method_not_allowed: 'llmgw ctl version tells whether this command and the server are of one version',
+  unsupported_media_type: 'llmgw ctl version tells whether this command and the server are of one version',
+  internal_error: 'llmgw ctl status tells what is wrong as far as it knows itself',
+};
 
 function knownCode(code: string | undefined, status: number): AdminErrorCode {
   if (code !== undefined && Object.hasOwn(ADMIN_ERRORS, code)) return code as AdminErrorCode;

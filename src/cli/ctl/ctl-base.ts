@@ -17,6 +17,7 @@ interface GlobalOptions {
   readonly tokenFile?: string;
   readonly output?: string;
   readonly watch?: boolean;
+  readonly timeout?: number;
   readonly color?: boolean;
 }
 
@@ -36,10 +37,11 @@ export abstract class CtlCommandBase extends LlmgwCommand {
   private readonly clock: Clock = systemClock;
 
   protected get client(): AdminClient {
-    const { server, tokenFile } = this.globals();
+    const { server, tokenFile, timeout } = this.globals();
     const { env } = process;
     return new AdminClient(
       adminTarget(server ?? nonEmpty(env['LLMGW_ADMIN_URL']), tokenFile ?? nonEmpty(env['LLMGW_TOKEN_FILE'])),
+      timeout,
     );
   }
 

@@ -1,4 +1,5 @@
-import { GroupCommand } from '../llmgw-command.js';
+import { parseDuration } from '../../config/units.js';
+import { GroupCommand, usageError } from '../llmgw-command.js';
 import { Command, Option } from '../nest-commander-lean.js';
 import {
   CtlModelCommand,
@@ -87,6 +88,13 @@ export class CtlCommand extends GroupCommand {
   @Option({ flags: '-w, --watch', description: 'look again every two seconds and show what changed' })
   parseWatch(): boolean {
     return true;
+  }
+
+  @Option({ flags: '--timeout <duration>', description: 'longest wait for an answer (default 30s)' })
+  parseTimeout(value: string): number {
+    const parsed = parseDuration(value);
+    if (parsed.ok && parsed.value > 0) return parsed.value;
+    throw usageError(`--timeout: ${parsed.ok ? 'expected more than nothing' : parsed.problem}`);
   }
 
   @Option({ flags: '--no-color', description: 'never colour' })

@@ -2,7 +2,7 @@
 import type { ModelDetailView, ModelResultView } from '../../admin-api/views/models.js';
 import { systemClock } from '../../shared/clock.js';
 import { EXIT, OperatorError } from '../../shared/errors.js';
-import { usageError } from '../llmgw-command.js';
+import { usageError, type CommanderCommand } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { count, plain } from '../render/values.js';
 import { confirm } from './confirm.js';
@@ -31,6 +31,8 @@ async function modelToChange(client: AdminClient, given: string): Promise<ModelD
   return model;
 }
 
+const notACount = (given: string) => usageError(`replicas must be a whole number >= 0, got '${given}'`);
+
 @SubCommand({
   name: 'scale',
   arguments: '<model> <replicas>',
@@ -41,6 +43,16 @@ export class CtlScaleCommand extends CtlCommandBase {
     ['llmgw ctl scale qwen 3', 'three copies, until the next scale'],
   ] as const;
 
+  override setCommand(command: CommanderCommand): this {
+    super.setCommand(command);
+    // A number below zero looks like an option to the parser.
+    command.exitOverride((error) => {
+      const [, number] = /^error: unknown option '(-\d+)'/.exec(error.message) ?? [];
+      throw number === undefined ? error : notACount(number);
+    });
+    return this;
+  }
+
   @Option({ flags: '-y, --yes', description: 'do not ask' })
   parseYes(): boolean {
     return true;
@@ -48,7 +60,7 @@ export class CtlScaleCommand extends CtlCommandBase {
 
   override async run([given = '', replicas = '']: string[], options: { yes?: boolean }): Promise<void> {
     this.refuseWatch();
-    if (!/^\d{1,6}$/.test(replicas)) throw usageError(`expected a number of replicas, got '${replicas}'`);
+    if (!/^\d{1,6}$/.test(replicas)) throw notACount(replicas);
     const { name, desired } = await modelToChange(this.client, given);
     if (Number(replicas) === 0 && desired > 0)
       await confirm(`stop all replicas of ${name}?`, options.yes === true);

@@ -2,7 +2,7 @@
 import type { PlacementView } from '../../admin-api/views/models.js';
 import type { GpuVerdict, NodeVerdict, ProfileExplanation, Reason } from '../../domain/cluster.js';
 import { paint, type Surface } from './style.js';
-import { age, bytes, plain } from './values.js';
+import { age, bytes, count, plain } from './values.js';
 
 export function renderPlacement(view: PlacementView, surface: Surface): string[] {
   const { explanation } = view;
@@ -24,7 +24,7 @@ function headline(view: PlacementView, surface: Surface): string {
       ? 'as it would be decided now'
       : `as it was decided ${age(view.at, surface.nowMs)} ago${view.replicaId === undefined ? '' : ` for ${view.replicaId}`}`;
   return paint(
-    `${plain(view.model)}: ${view.have} of ${view.desired} replicas placed, ${when}`,
+    `${plain(view.model)}: ${view.have} of ${count(view.desired, 'replica')} placed, ${when}`,
     'strong',
     surface,
   );

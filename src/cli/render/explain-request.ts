@@ -104,7 +104,11 @@ function usageText(usage: RequestView['usage']): string | undefined {
   return `used ${usage.promptTokens ?? '?'}${cached} + ${usage.completionTokens ?? '?'} tokens`;
 }
 
-function phaseLines({ phases = [], endedMs }: RequestView, surface: Surface): string[] {
+/** The end is a moment, not a time that something took. */
+const END = 'ended';
+
+function phaseLines({ phases: reached = [], endedMs }: RequestView, surface: Surface): string[] {
+  const phases = reached.filter(({ phase }) => phase !== END);
   if (phases.length === 0) return [];
   const steps = phases.map(({ phase, atMs }, at) => {
     const endMs = phases[at + 1]?.atMs ?? endedMs;

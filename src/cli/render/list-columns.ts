@@ -80,7 +80,9 @@ export const MODEL_COLUMNS: readonly Column<ModelSummaryView>[] = [
   { title: 'MODEL', cell: (model) => model.name },
   {
     title: 'READY',
-    cell: ({ ready, desired }) => `${ready}/${desired}`,
+    // Nobody wants replicas of a model that only static endpoints serve.
+    cell: ({ ready, desired, staticEndpoints }) =>
+      ready === 0 && desired === 0 && staticEndpoints.length > 0 ? undefined : `${ready}/${desired}`,
     right: true,
     tone: ({ ready, desired }) => (ready >= desired ? 'good' : ready === 0 ? 'bad' : 'busy'),
   },

@@ -60,7 +60,7 @@ export function renderTop(now: TopData, before: TopData | undefined, surface: Su
     ),
     ...missing.map(({ name, ready, desired, reason }) =>
       paint(
-        `${name}: ${ready} of ${desired} replicas ready${reason === undefined ? '' : `, ${reason.message}`}`,
+        `${name}: ${ready} of ${count(desired, 'replica')} ready${reason === undefined ? '' : `, ${reason.message}`}`,
         'busy',
         surface,
       ),
