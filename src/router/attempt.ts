@@ -9,6 +9,7 @@ import {
   errorEventAnswer,
   isEventStream,
   isErrorBody,
+  isPage,
   statusInEvent,
   type EngineErrorAnswer,
 } from './engine-answer.js';
@@ -182,6 +183,8 @@ export class Attempt implements UpstreamSink, RunningAttempt {
       this.fail({ kind: 'redirect' }, undefined, `status ${status}`);
     } else if (status >= 400) {
       this.phase = 'error';
+    } else if (isPage(head)) {
+      this.fail({ kind: 'protocol_error' }, undefined, 'the answer is a page for browsers');
     } else if (isEventStream(head)) {
       this.stream = new EventStream(this.owner.route, this.owner.stripsUsage);
       this.phase = 'peeking';
@@ -212,15 +215,13 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   onEnd(): void {
     switch (this.phase) {
       case 'relayingBytes':
-        this.endpoint.worked(this.owner.clock.monotonicMs());
-        this.end('ok');
-        return this.owner.answered();
+        return this.endOfBytes();
       case 'relayingEvents':
         return this.endOfEvents();
       case 'waiting':
         return this.endWithoutBody();
       case 'peeking':
-        return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended before its first event');
+        return this.endWhilePeeking();
       case 'error':
         return this.errorComplete();
       case 'tail':
@@ -270,24 +271,43 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   }
 
   private peek(slab: Buffer, from: number, to: number): boolean {
-    const { stream, head } = this;
-    if (stream === undefined || head === undefined) return true;
+    const { stream } = this;
+    if (stream === undefined) return true;
     stream.push(slab, from, to);
     const overdue = this.keptBytes + stream.runs.length > PEEK_MAX_BYTES;
-    if (stream.events === 0 && !overdue && !stream.insideEvent) {
+    if (stream.events === 0 && !stream.done && !overdue && !stream.insideEvent) {
       this.keepRuns(stream.runs);
       return true;
     }
+    return this.firstEvent(stream);
+  }
+
+  private firstEvent(stream: EventStream): boolean {
+    const { head } = this;
     if (stream.startsWithError && stream.error !== undefined) {
       const data = stream.error;
       const failure: AttemptFailure = { kind: 'error_event', status: statusInEvent(data) };
       this.fail(failure, errorEventAnswer(data), 'the first event was an error');
       return true;
     }
-    if (!this.begins(head)) return true;
+    if (head === undefined || !this.begins(head)) return true;
     this.phase = 'relayingEvents';
     if (this.keptBytes > 0) this.prependKept(stream);
     return this.relayWhole(stream);
+  }
+
+  /** The first event may be the last, and without the blank line behind it. */
+  private endWhilePeeking(): void {
+    const { stream } = this;
+    if (stream === undefined) return;
+    stream.end();
+    if (!stream.startsWithError && stream.cutOff) {
+      return this.fail({ kind: 'reset_in_response' }, undefined, 'the stream ended before the answer did');
+    }
+    this.firstEvent(stream);
+    if (!this.active) return;
+    this.end('ok');
+    this.owner.answered();
   }
 
   private relayEvents(slab: Buffer, from: number, to: number): boolean {
@@ -301,6 +321,18 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     if (stream.tokens > 0) this.lease.generated(stream.tokens);
     if (stream.done) this.phase = 'tail';
     return this.owner.relayEvents(stream) || stream.done;
+  }
+
+  private endOfBytes(): void {
+    const { head, tail } = this;
+    // The end of the connection is the only end such a body has, and a crash looks the same.
+    const unannounced = head?.framing === 'close' && head.get('content-encoding') === undefined;
+    if (unannounced && tail?.closes === false) {
+      return this.fail({ kind: 'reset_in_response' }, undefined, 'the answer ended before its JSON did');
+    }
+    this.endpoint.worked(this.owner.clock.monotonicMs());
+    this.end('ok');
+    this.owner.answered();
   }
 
   private endOfEvents(): void {
@@ -321,7 +353,12 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   /** A head without a body is an answer all the same (204). */
   private endWithoutBody(): void {
-    if (this.head === undefined || !this.begins(this.head)) return;
+    const { head } = this;
+    if (head === undefined) return;
+    if (head.framing === 'close') {
+      return this.fail({ kind: 'reset_in_response' }, undefined, 'the connection ended behind the head');
+    }
+    if (!this.begins(head)) return;
     this.end('ok');
     this.owner.answered();
   }

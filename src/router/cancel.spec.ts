@@ -33,60 +33,6 @@ describe('a client that leaves', () => {
     }
   }
 
-  // While the one JSON answer of a non-streaming request is waited for, nothing is written to the client, and a proxy
-  // that notices only failed writes holds the slot for half an hour.
-  it('while a whole answer is waited for', async () => {
-    harness = await RouterHarness.start();
-    harness.engine().onRequest((_request, wire) => wire.waitClosed().then(() => undefined));
-    const client = await harness.chat();
-    await harness.engine().request();
-    client.destroy();
-    await harness.engine().waitIdle();
-    await harness.settle();
-    expect(harness.accessLog()).toMatchObject([{ status: 499, outcome: 'client_closed' }]);
-    expect(harness.router.endpoints()[0]).toMatchObject({ state: 'up', failuresTotal: 0 });
-  });
-
-  it('between the head and the first event of a stream', async () => {
-    harness = await RouterHarness.start();
-    harness.engine().onRequest((_request, wire) => wire.startStream());
-    const client = await harness.chat({ stream: true });
-    await harness.engine().request();
-    client.destroy();
-    await harness.engine().waitIdle();
-    await harness.settle();
-    expect(client.text).toBe('');
-    expect(harness.accessLog()).toMatchObject([{ status: 499 }]);
-  });
-
-  it('while the connection to the engine is being made', async () => {
-    // A TLS handshake that never ends stands for a connect that hangs.
-    harness = await RouterHarness.start({
-      configure: (config) => {
-        for (const endpoint of config.endpoints) endpoint.url = endpoint.url.replace('http:', 'https:');
-      },
-    });
-    harness.engine().onConnection(() => true);
-    const client = await harness.chat();
-    await harness.engine().waitFor((engine) => engine.openSockets === 1);
-    client.rst();
-    await harness.engine().waitIdle();
-    await harness.settle();
-    expect(harness.accessLog()).toMatchObject([{ status: 499, outcome: 'client_closed' }]);
-    expect(harness.router.endpoints()[0]).toMatchObject({ failuresTotal: 0 });
-  });
-
-  it('while it sends its body', async () => {
-    harness = await RouterHarness.start();
-    const client = await harness.connect();
-    await client.send('POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"');
-    await waitFor(() => harness.router.exchanges.size === 1);
-    client.destroy();
-    await harness.settle();
-    expect(harness.engine().requests).toHaveLength(0);
-    expect(harness.accessLog()).toMatchObject([{ status: 499 }]);
-  });
-
   // Requests whose clients had long gone were still sent to the engine when their turn came: work for nobody, which
   // made the queue of the others longer still.
   it('in the queue is never sent to an engine, and leaves its place at once', async () => {

@@ -1,6 +1,7 @@
 import { clampRetryAfter, readRetryAfter } from '../domain/request/drain-rate.js';
 import { hasEscapedLetter } from './bytes/escaped-letter.js';
 import { isErrorEvent } from './bytes/event-meaning.js';
+import { errorMembers } from './engine-error-shape.js';
 import type { HeaderList } from './front.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
@@ -22,7 +23,9 @@ const PASSED: ReadonlySet<string> = new Set([
 
 /** The headers of `head` a client may see, content type included, content length not. */
 export function passedHeaders(head: UpstreamHead): string[] {
-  const headers = ['content-type', head.contentType ?? 'application/octet-stream'];
+  const headers: string[] = [];
+  const type = head.contentType ?? (head.framing === 'none' ? undefined : 'application/octet-stream');
+  if (type !== undefined) headers.push('content-type', type);
   for (let i = 0; i < head.headers.length; i += 2) {
     const name = head.headers[i] as string;
     if (PASSED.has(name)) headers.push(name, head.headers[i + 1] as string);
@@ -37,6 +40,13 @@ export function isEventStream(head: UpstreamHead): boolean {
   if (head.contentType === undefined || !EVENT_STREAM.test(head.contentType)) return false;
   const encoding = head.get('content-encoding');
   return encoding === undefined || encoding.toLowerCase() === 'identity';
+}
+
+const PAGE = /^text\/html\b/i;
+
+/** True for a page meant for people: a proxy's or a login's, for no route has such an answer. */
+export function isPage(head: UpstreamHead): boolean {
+  return head.contentType !== undefined && PAGE.test(head.contentType);
 }
 
 /** An error an engine answered with, kept so that it can still be relayed when no other engine does better. */
@@ -103,16 +113,29 @@ function isErrorJson(text: string): boolean {
   }
 }
 
+/** Statuses of errors that say only what they are called, on Anthropic's routes and in Responses. */
+const STATUS_OF_NAME: ReadonlyMap<unknown, number> = new Map([
+  ['invalid_request_error', 400],
+  ['authentication_error', 401],
+  ['permission_error', 403],
+  ['not_found_error', 404],
+  ['request_too_large', 413],
+  ['rate_limit_error', 429],
+  ['rate_limit_exceeded', 429],
+  ['timeout_error', 504],
+  ['overloaded_error', 529],
+]);
+
 /** The HTTP status an error event names in `code` or `status`, if it does. */
 export function statusInEvent(data: string): number | undefined {
   try {
     const parsed = JSON.parse(data) as Record<string, unknown>;
-    const { error } = parsed;
-    const inner = typeof error === 'object' && error !== null ? (error as Record<string, unknown>) : parsed;
+    const inner = errorMembers(data) ?? parsed;
     for (const value of [inner['code'], inner['status'], inner['status_code']]) {
       const status = Number(value);
       if (Number.isInteger(status) && status >= 400 && status <= 599) return status;
     }
+    return STATUS_OF_NAME.get(inner['type']) ?? STATUS_OF_NAME.get(inner['code']);
   } catch {
     // Not JSON: then it names nothing.
   }
@@ -130,7 +153,8 @@ export function wrappedMessage(answer: EngineErrorAnswer): string {
 /** `Retry-After` for an engine's 429 or 503: clients give up on one without it. */
 export function retryAfterHeaders(answer: EngineErrorAnswer): HeaderList {
   if (answer.retryAfterSeconds !== undefined) return ['retry-after', String(answer.retryAfterSeconds)];
-  return answer.status === 429 || answer.status === 503 ? ['retry-after', String(clampRetryAfter(2))] : [];
+  const busy = answer.status === 429 || answer.status === 503 || answer.status === 529;
+  return busy ? ['retry-after', String(clampRetryAfter(2))] : [];
 }
 
 function isJsonObject(body: Buffer): boolean {

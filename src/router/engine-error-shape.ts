@@ -5,7 +5,7 @@ type Members = Record<string, unknown>;
 /**
  * What is wrong, as members of an `error` object, out of the JSON of an engine in whatever shape that kind of engine has:
  * `{"error":{…}}` (OpenAI, vLLM, llama.cpp, Anthropic), `{"error":"text","error_type":…}` (TGI, vLLM without a key),
- * `{"object":"error","message":…}` (SGLang), `{"detail":…}` (FastAPI and what is built on it), `{"message":…}` and
+ * `{"object":"error","message":…}` (SGLang), `{"response":{"error":{…}}}` (Responses events), `{"detail":…}` (FastAPI and what is built on it), `{"message":…}` and
  * `{"title":…}` (proxies in between). Undefined where nothing of it is an error to be shown.
  */
 export function errorMembers(json: string): Members | undefined {
@@ -15,6 +15,8 @@ export function errorMembers(json: string): Members | undefined {
 function membersOf(value: unknown): Members | undefined {
   if (!isObject(value)) return undefined;
   const { error, object: _object, ...others } = value;
+  // A Responses API event carries the whole response, with what went wrong in it.
+  if (error === undefined && isObject(others['response'])) return membersOf(others['response']);
   if (isObject(error)) return error;
   if (isText(error)) return { ...renamedType(others), message: error };
   if (isText(others['message'])) return others;

@@ -39,6 +39,8 @@ export class EventStream implements SseVisitor, StreamOutput {
   private usageChunkSeen = false;
   private lastEvent: Buffer = NOTHING;
   private lastEventBytes = 0;
+  /** The last data event was too large to be read. */
+  private lastUnread = false;
   /** Where the last data event lies in the chunk at hand, until its end is kept. */
   private lastFrom = 0;
   private lastTo = 0;
@@ -71,7 +73,8 @@ export class EventStream implements SseVisitor, StreamOutput {
 
   /** Everything says that the answer was cut off, although its end came in good order. */
   get cutOff(): boolean {
-    if (this.done || this.errorSeen) return false;
+    // Nobody knows what an event said that was too large: an error behind a whole answer would be a lie.
+    if (this.done || this.errorSeen || this.lastUnread) return false;
     if (this.route.dialect !== 'openai') return true;
     if (!this.route.usageOption || this.usageChunkSeen) return false;
     const tail = this.lastEvent.toString('latin1', 0, this.lastEventBytes);
@@ -92,14 +95,23 @@ export class EventStream implements SseVisitor, StreamOutput {
       case 'comment':
         return;
       case 'done':
-        this.done = true;
-        return;
+        return this.finish();
       case 'data':
         this.noteData(event);
     }
   }
 
+  /** Clients end at this event; what engines write behind it would reach some of them and not others. */
+  private finish(): void {
+    this.done = true;
+    this.stripper.stop();
+  }
+
   private noteData(event: SseEvent): void {
+    const { dialect } = this.route;
+    // A sign of life, as comments are elsewhere: no part of an answer, and no progress.
+    if (dialect === 'anthropic' && typeOf(event) === 'ping') return;
+    this.lastUnread = event.oversized;
     this.events += 1;
     this.totalEvents += 1;
     const usage = event.usage();
@@ -109,7 +121,7 @@ export class EventStream implements SseVisitor, StreamOutput {
       this.usageChunkSeen = true;
       return;
     }
-    if (this.route.dialect !== 'openai' && isLastEvent(event.name)) this.done = true;
+    if (dialect !== 'openai' && LAST_EVENTS.has(typeOf(event))) this.finish();
     this.tokenSeen ||= event.carriesToken();
     if (this.tokenSeen) this.tokens += 1;
     this.keepEnd(event);
@@ -120,7 +132,7 @@ export class EventStream implements SseVisitor, StreamOutput {
     if (this.totalEvents === 1) this.startsWithError = true;
     this.error ??= event.text();
     // Its dialect has no other end after this one.
-    if (event.name === 'response.failed') this.done = true;
+    if (this.route.dialect === 'responses' && typeOf(event) === 'response.failed') this.finish();
   }
 
   /** Of several events in one chunk only the last one's end is copied. */
@@ -167,6 +179,18 @@ function finishes(data: string): boolean {
 }
 
 /** Last events of the dialects that have no `[DONE]`. */
-function isLastEvent(name: string): boolean {
-  return name === 'message_stop' || name === 'response.completed' || name === 'response.incomplete';
+const LAST_EVENTS: ReadonlySet<string> = new Set([
+  'message_stop',
+  'response.completed',
+  'response.incomplete',
+  'response.cancelled',
+]);
+
+/** What an event says it is: by its name, or by its data where an engine leaves the name out. */
+function typeOf(event: SseEvent): string {
+  const { name } = event;
+  if (name !== '') return name;
+  const data = event.json();
+  const type = typeof data === 'object' && data !== null ? (data as { type?: unknown }).type : undefined;
+  return typeof type === 'string' ? type : '';
 }

@@ -105,7 +105,9 @@ export function concludeExchange(
     series.firstToken.observe(facts.firstTokenMs / 1000);
   }
   if (facts.winner !== undefined && model !== undefined) countTokens(core, facts, model, nowMs);
-  if (facts.winner !== undefined) series.attempts.add(shown === 'engine_error' ? 'engine_error' : 'ok');
+  // One that was cancelled, or broke off, was counted when that happened.
+  const whole = outcome === 'ok' || outcome === 'engine_error';
+  if (facts.winner !== undefined && whole) series.attempts.add(shown);
   trace.status = status;
   trace.endedMs = durationMs;
   if (facts.allTried === true) trace.allTried = true;

@@ -237,8 +237,11 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     if (this.phase === 'ended') return;
     if (this.winner === attempt) return this.fail(errorOfBreak(failure));
     this.lastFailure = { error: errorOfFailure(failure), answer };
-    // The other one of a hedged pair may still do it.
-    if (tries.running.some((other) => other !== attempt && other.active)) return;
+    if (tries.running.some((other) => other !== attempt && other.active)) {
+      // The other one of a hedged pair may still do it, unless it is the request that is at fault.
+      if (decision.action !== 'relay' || decision.because !== 'not_retryable') return;
+      tries.settle(attempt, now);
+    }
     this.follow(tries, decision, attempt, now);
   }
 
@@ -280,7 +283,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       ? explainHeaders(attempt.endpoint.id, this.trace.policy, tries.sends)
       : [];
     if (!this.answer.begin(head, isEventStream(head), extra, now)) {
-      attempt.cancel('not_a_stream');
+      tries.drop(attempt, 'not_a_stream', now);
       this.fail({ code: 'upstream_protocol_error', message: 'the engine did not answer with a stream' });
       return false;
     }

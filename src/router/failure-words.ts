@@ -32,7 +32,7 @@ export function errorOfFailure(failure: AttemptFailure): GatewayError {
     case 'reset_in_response':
       return { code: 'upstream_reset', message: 'the engine closed the connection before it answered' };
     case 'protocol_error':
-      return { code: 'upstream_protocol_error', message: 'the engine did not answer with valid HTTP' };
+      return { code: 'upstream_protocol_error', message: 'the engine gave no valid answer' };
     case 'redirect':
       return { code: 'bad_upstream_redirect', message: 'the engine answered with a redirect' };
     case 'first_token_timeout':
@@ -63,6 +63,6 @@ export function errorOfBreak(failure: AttemptFailure): GatewayError {
 /** Class of an engine's status, for the form an error takes in a stream. */
 function codeOfStatus(status: number): ApiErrorCode {
   if (status === 429) return 'rate_limit_exceeded';
-  if (status === 503) return 'no_ready_replica';
+  if (status === 503 || status === 529) return 'no_ready_replica';
   return status < 500 ? 'bad_request' : 'upstream_aborted';
 }

@@ -248,7 +248,8 @@ export class Tries {
       if (attempt.phase !== 'tail') this.drop(attempt, outcome, nowMs);
   }
 
-  private drop(attempt: Attempt, outcome: string, nowMs: number): void {
+  /** Cancels one for which nobody waits any more, or whose answer cannot be used. */
+  drop(attempt: Attempt, outcome: string, nowMs: number): void {
     attempt.record.endedMs = nowMs - this.request.arrivedMs;
     if (attempt.trial && !attempt.relaying) attempt.endpoint.health.trialAbandoned();
     this.request.model.series.attempts.add(outcome);

@@ -115,7 +115,7 @@ export const API_ERRORS = {
   upstream_protocol_error: {
     status: 502,
     type: 'upstream_error',
-    when: 'The engine answered something that is not valid HTTP.',
+    when: 'The engine answered something that is not valid HTTP, or a page for browsers.',
   },
   bad_upstream_redirect: {
     status: 502,

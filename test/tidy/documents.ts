@@ -76,6 +76,8 @@ ${WRITTEN}
 
 Every error the gateway makes has the form \`{"error": {"message", "type", "param", "code"}}\`. With 429 and 503 comes a \`Retry-After\` in whole seconds. Once an answer has begun, an error is one \`data: {"error": ...}\` event at the end of the stream, without \`[DONE]\`. Errors of an engine are passed on with their status and body; a body in which a client of the route would not find the message (plain text, or the flat shapes of some engines) is put into this form, with what the engine said beside it. Anthropic routes get the same in Anthropic's form.
 
+A stream has begun with the first event that is passed on, be it only the role; comments and Anthropic's pings are none. An error as the first event becomes a real status: the number in it, or what it is called (\`overloaded_error\` is 529, \`rate_limit_exceeded\` 429), else 500. A stream is over with its \`[DONE]\`, \`message_stop\` or \`response.completed\`, and what an engine sends behind that is dropped. A JSON body that ends with its connection, in the middle, cuts the client's connection too, so that nothing short looks whole.
+
 \`x-should-retry: false\` comes with an error that a client's SDK would try again in vain: every replica was asked, or nobody else was on purpose (a prompt two engines broke on, one too long to be computed twice, an engine's 501 or redirect).
 
 ${table(['Code', 'Status', 'Type', 'When'], api)}

@@ -30,6 +30,7 @@ export class UsageStripper implements SseVisitor {
   #runTo = 0;
   #lastWasDropped = false;
   #passingOversized = false;
+  #stopped = false;
 
   readonly #strip: boolean;
 
@@ -45,7 +46,7 @@ export class UsageStripper implements SseVisitor {
     this.#chunk = chunk;
     this.#runFrom = this.#runTo = from;
     // A LF may still belong to the last event; it shares that event's fate.
-    if (this.#scanner.lfMayFollow && from < to && chunk[from] === LF) {
+    if (this.#scanner.lfMayFollow && !this.#stopped && from < to && chunk[from] === LF) {
       this.#runTo++;
       if (this.#lastWasDropped) this.#runFrom++;
     }
@@ -60,12 +61,18 @@ export class UsageStripper implements SseVisitor {
     this.#scanner.end(this);
   }
 
+  /** Nothing behind the event at hand is passed on any more. To be called while the observer is told of it. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
   /** Where the client's stream stands. */
   get position(): SsePosition {
     return this.#passingOversized ? this.#scanner.position : 'boundary';
   }
 
   onEvent(event: SseEvent): void {
+    if (this.#stopped) return;
     this.#observer.onEvent(event);
     this.#lastWasDropped = this.#strip && event.isUsageChunk();
     this.#passingOversized = false;
@@ -80,6 +87,7 @@ export class UsageStripper implements SseVisitor {
   }
 
   onOversized(buffer: Buffer, from: number, to: number): void {
+    if (this.#stopped) return;
     this.#sendRun();
     this.#passingOversized = true;
     if (from < to) this.#output.onBytes(buffer, from, to);

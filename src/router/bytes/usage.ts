@@ -101,6 +101,14 @@ export class UsageTail {
     return usageIn(this.#tail, 0, this.#length, this.#whole);
   }
 
+  /** Nothing shows that the JSON goes on: a short answer parses, the last byte of a long one closes something. */
+  get closes(): boolean {
+    if (this.#whole) return parsed(this.#tail.toString('latin1', 0, this.#length)) !== undefined;
+    let last = this.#length - 1;
+    while (last >= 0 && (this.#tail[last] as number) <= SPACE) last--;
+    return this.#tail[last] === CLOSE_BRACE || this.#tail[last] === CLOSE_BRACKET;
+  }
+
   #dropOldest(bytes: number): void {
     this.#tail.copyWithin(0, bytes, this.#length);
     this.#length -= bytes;
@@ -163,6 +171,7 @@ const BACKSLASH = 92;
 const COLON = 58;
 const OPEN_BRACE = 123;
 const CLOSE_BRACE = 125;
+const CLOSE_BRACKET = 93;
 const SPACE = 32;
 
 /** Index of the brace that opens the value of a key that ends at `from`; -1 if it is no key or its value no object. */
