@@ -1,8 +1,10 @@
 import { execFileSync } from 'node:child_process';
+import { cpSync, statSync, truncateSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ListView } from '../../src/admin-api/views/answers.js';
+import type { ModelDetailView } from '../../src/admin-api/views/models.js';
 import type {
   EndpointView,
   ReplicaDetailView,
@@ -23,7 +25,7 @@ const BINARY = process.env['LLMGW_TEST_VLLM'];
 /** Importing it takes a minute, several times over, and longer on two busy processors. */
 const START_MS = 600_000;
 
-const serverConfig = (model: string): string => `
+const serverConfig = (model: string, cut: string): string => `
 control: { interval: 500ms, baseBackoff: 1s, settleAfterStart: 5s }
 models:
   - name: tiny
@@ -34,6 +36,8 @@ models:
         args: ["--enforce-eager", "--max-model-len", "512"]
         stopGrace: 20s
         startTimeout: 10m
+  - { name: cut, source: "${cut}", replicas: 0, profiles: [{ name: cpu, engine: vllm }] }
+  - { name: absent, source: no-such/repository, replicas: 0, profiles: [{ name: cpu, engine: vllm }] }
 router:
   profiles:
     interactive:
@@ -46,6 +50,24 @@ gpus: { driver: none }
 engines:
   vllm: { binary: "${BINARY ?? ''}", env: { HF_HUB_OFFLINE: "1", VLLM_CPU_KVCACHE_SPACE: "1" } }
 `;
+
+/** Asks for one replica of the model and gives the events that tell why it does not start, as one text. */
+async function whyNot(urls: ServerUrls, model: string): Promise<string> {
+  const response = await fetch(`${urls.admin}/admin/v1/models/${model}/scale`, {
+    method: 'PUT',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ replicas: 1 }),
+  });
+  expect(response.status).toBe(200);
+  return waitFor(
+    async () => {
+      const detail = await adminGet<ModelDetailView>(urls, `models/${model}`);
+      const why = JSON.stringify([detail.backoffs, detail.notDone]);
+      return detail.backoffs.length > 0 && why;
+    },
+    { deadlineMs: START_MS, what: `the end of ${model}` },
+  );
+}
 
 const chat = (urls: ServerUrls, body: Record<string, unknown>, signal?: AbortSignal): Promise<Response> =>
   fetch(`${urls.client}/v1/chat/completions`, {
@@ -84,9 +106,13 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
     const model = scratch.path('tiny');
     const script = fileURLToPath(new URL('make-tiny-checkpoint.py', import.meta.url));
     execFileSync(join(dirname(BINARY ?? ''), 'python'), [script, model], { stdio: 'ignore' });
+    const cut = scratch.path('cut');
+    cpSync(model, cut, { recursive: true });
+    const weights = join(cut, 'model.safetensors');
+    truncateSync(weights, Math.floor(statSync(weights).size / 2));
     const server = await startServerProcess(scratch, [
       '--config',
-      scratch.file('server.yaml', serverConfig(model)),
+      scratch.file('server.yaml', serverConfig(model, cut)),
     ]);
     urls = server.urls;
     const agent = new LlmgwProcess(
@@ -121,6 +147,27 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
     for (const name of ['num_requests_running', 'num_requests_waiting', 'generation_tokens_total'])
       expect(metrics).toMatch(new RegExp(`^vllm:${name}\\{`, 'm'));
   });
+
+  it('hands on what the engine says of a prompt that is too long', async () => {
+    const messages = [{ role: 'user', content: 'a long story '.repeat(400) }];
+    const response = await chat(urls, { messages, max_tokens: 4 });
+    expect(response.status).toBe(400);
+    const { error } = (await response.json()) as { error: { message: string } };
+    expect(error.message).toMatch(/context length|maximum.*length|max_model_len/i);
+    expect(JSON.stringify(error)).not.toContain('127.0.0.1');
+  });
+
+  it('is not even started with weights that were cut off', async () => {
+    expect(await whyNot(urls, 'cut')).toMatch(/missingWeights.*the end of model\.safetensors/);
+  });
+
+  it(
+    'says that there is no such repository in the cache',
+    async () => {
+      expect(await whyNot(urls, 'absent')).toContain('missingWeights');
+    },
+    START_MS,
+  );
 
   it('stops generating when the client leaves', async () => {
     const leave = new AbortController();

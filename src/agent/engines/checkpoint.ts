@@ -2,7 +2,7 @@
  * Is a checkpoint whole? A copy or a download that was cut off leaves a directory that looks like a model: the small files
  * come first. An engine finds out minutes later, or loads what is there.
  */
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { open, readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
 const WEIGHTS = /\.(?:safetensors|bin|pt|pth|gguf|npz)$/i;
@@ -71,5 +71,49 @@ async function indexed(path: string): Promise<string[]> {
     return [...new Set(files.filter((file): file is string => typeof file === 'string'))];
   } catch {
     return [];
+  }
+}
+
+/** A larger header is no header: the format's own readers refuse it too. */
+const HEADER_MAX_BYTES = 100_000_000;
+
+/**
+ * The first file of these whose content is not what its own header says: a copy that was cut off has the right name and
+ * some content. Only the safetensors format tells its size at its beginning.
+ */
+export async function cutOff(directory: string, names: Iterable<string>): Promise<string | undefined> {
+  for (const name of names) {
+    if (name.endsWith('.safetensors') && !(await hasItsSize(join(directory, name)))) return name;
+  }
+  return undefined;
+}
+
+async function hasItsSize(path: string): Promise<boolean> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    const length = Buffer.alloc(8);
+    if ((await file.read(length, 0, 8, 0)).bytesRead < 8) return false;
+    const headerBytes = Number(length.readBigUInt64LE());
+    if (headerBytes > Math.min(size - 8, HEADER_MAX_BYTES)) return false;
+    const header = Buffer.alloc(headerBytes);
+    await file.read(header, 0, headerBytes, 8);
+    return size >= 8 + headerBytes + dataBytes(header.toString('utf8'));
+  } finally {
+    await file.close();
+  }
+}
+
+/** Where the last tensor ends; infinite for a header that is none. */
+function dataBytes(header: string): number {
+  try {
+    const tensors = Object.values(JSON.parse(header) as Record<string, { data_offsets?: unknown }>);
+    const ends = tensors.flatMap(({ data_offsets: offsets }) => {
+      const end: unknown = Array.isArray(offsets) ? offsets[1] : undefined;
+      return typeof end === 'number' ? [end] : [];
+    });
+    return Math.max(0, ...ends);
+  } catch {
+    return Number.POSITIVE_INFINITY;
   }
 }

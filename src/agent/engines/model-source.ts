@@ -5,7 +5,7 @@
 import { access, readdir, realpath, stat } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path';
-import { filesWithContent, isWhole, missingIn, missingPart } from './checkpoint.js';
+import { cutOff, filesWithContent, isWhole, missingIn, missingPart } from './checkpoint.js';
 import type { ModelSource, Refusal } from './driver.js';
 
 /** `name` or `owner/name`, with an optional `:quantisation` or `@revision`; nothing that a flag or a path could be. */
@@ -144,8 +144,12 @@ async function collect(
 
 /** What a local source lacks of being whole, by name; undefined when nothing. */
 export async function lackOf(path: string): Promise<string | undefined> {
-  if (!(await isDirectory(path))) return missingFile(path);
-  return missingIn(path);
+  const isFile = !(await isDirectory(path));
+  const missing = isFile ? await missingFile(path) : await missingIn(path);
+  if (missing !== undefined) return missing;
+  const directory = isFile ? dirname(path) : path;
+  const cut = await cutOff(directory, isFile ? [basename(path)] : await filesWithContent(path));
+  return cut === undefined ? undefined : `the end of ${cut}`;
 }
 
 async function missingFile(path: string): Promise<string | undefined> {

@@ -151,6 +151,29 @@ describe('work samples', () => {
   });
 });
 
+/** A file in the safetensors format with one tensor of eight bytes. */
+function safetensors(): Buffer {
+  const header = Buffer.from(JSON.stringify({ t: { dtype: 'U8', shape: [8], data_offsets: [0, 8] } }));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, header, Buffer.alloc(8)]);
+}
+
+async function expectCutOff(models: string): Promise<void> {
+  const directory = join(models, 'org', 'cut');
+  mkdirSync(directory);
+  const weights = join(directory, 'model.safetensors');
+  writeFileSync(weights, safetensors());
+  expect(await lackOf(directory)).toBeUndefined();
+  for (const end of [-1, -8, 20, 7]) {
+    writeFileSync(weights, safetensors().subarray(0, end));
+    expect(await lackOf(directory)).toBe('the end of model.safetensors');
+  }
+  writeFileSync(weights, 'x'.repeat(100));
+  expect(await lackOf(weights)).toBe('the end of model.safetensors');
+  rmSync(directory, { recursive: true });
+}
+
 describe('weights on disk', () => {
   let root: string | undefined;
   afterEach(() => {
@@ -193,6 +216,7 @@ describe('weights on disk', () => {
     expect(await weightsPresent([models], hub, 100)).toHaveLength(5);
     expect(await lackOf(join(models, 'org', 'sharded'))).toBe('b.safetensors');
     expect(await lackOf(join(models, 'split-00001-of-00002.gguf'))).toBe('split-00002-of-00002.gguf');
+    await expectCutOff(models);
     expect(await lackOf(join(models, 'tiny.gguf'))).toBeUndefined();
     expect(await inHubCache(hub, 'org/begun')).toBe(false);
     expect(await inHubCache(hub, 'org/half')).toBe(false);
