@@ -80,10 +80,67 @@ describe('the AMD drivers', () => {
     ]);
     const seen = await new AmdSmiDriver(new Tool(tool.path)).probe(signal());
     expect(seen.gpus).toMatchObject([EXPECTED]);
+    expect(seen.notes).toEqual(['device 1 is left out: its serial is missing or not its own']);
     expect(seen.processes).toEqual([
       { uuid: EXPECTED.uuid, pid: 4242, name: 'python3', memoryBytes: 100 * MIB },
       { uuid: EXPECTED.uuid, pid: 77, memoryBytes: 5 },
     ]);
+  });
+
+  it('show devices of which amd-smi tells nothing more, and say so', async () => {
+    tool = new FakeTool('amd-smi');
+    tool.answer([
+      { when: 'static', stdout: JSON.stringify(STATIC.slice(0, 1)) },
+      { when: 'metric', stdout: 'Traceback (most recent call last):\n', code: 1 },
+      { when: 'process', stderr: 'ERROR: user is missing permissions', code: 1 },
+    ]);
+    const seen = await new AmdSmiDriver(new Tool(tool.path)).probe(signal());
+    expect(seen.gpus).toMatchObject([
+      { uuid: EXPECTED.uuid, memoryTotalBytes: EXPECTED.memoryTotalBytes, signs: {} },
+    ]);
+    expect(seen.gpus[0]?.memoryUsedBytes).toBeUndefined();
+    expect(seen.notes).toEqual([
+      expect.stringContaining('amd-smi metric'),
+      expect.stringContaining('missing permissions'),
+    ]);
+  });
+
+  it('leave out two devices that claim one serial', async () => {
+    tool = new FakeTool('amd-smi');
+    const [first] = STATIC;
+    tool.answer([
+      { when: 'static', stdout: JSON.stringify([first, { ...first, gpu: 1 }]) },
+      { when: '', stdout: '[]' },
+    ]);
+    await expect(new AmdSmiDriver(new Tool(tool.path)).probe(signal())).rejects.toThrow('names no device');
+  });
+
+  it('take values of one device that cannot be read for unknown', async () => {
+    tool = new FakeTool('amd-smi');
+    const [first] = STATIC;
+    const other = {
+      ...first,
+      gpu: 1,
+      asic: { market_name: 'X', asic_serial: '0x1111222233334444' },
+      vram: 'N/A',
+    };
+    tool.answer([
+      { when: 'static', stdout: JSON.stringify([first, other]) },
+      {
+        when: 'metric',
+        stdout: JSON.stringify([
+          ...METRIC,
+          { gpu: 1, mem_usage: 'N/A', ecc: { total_uncorrectable_count: 'N/A' } },
+        ]),
+      },
+      { when: '', stdout: '[]' },
+    ]);
+    const [good, bad] = (await new AmdSmiDriver(new Tool(tool.path)).probe(signal())).gpus;
+    expect(good).toMatchObject(EXPECTED);
+    expect(bad).toEqual({
+      ...{ uuid: 'GPU-1111222233334444', type: 'X', vendor: 'amd', busId: '0000:0c:00.0' },
+      ...{ linkedTo: [], signs: {} },
+    });
   });
 
   it('fail when amd-smi prints no list', async () => {

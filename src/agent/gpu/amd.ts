@@ -24,12 +24,23 @@ export class AmdSmiDriver implements GpuDriver {
   constructor(private readonly tool: Tool) {}
 
   async probe(signal: AbortSignal): Promise<GpuProbe> {
+    const notes: string[] = [];
     const ask = async (...args: string[]): Promise<readonly Json[]> =>
       entries(await this.tool.run([...args, '--json'], signal));
+    /** Permissions and versions differ by subcommand; without what it adds the devices are still there. */
+    const askMore = async (...args: string[]): Promise<readonly Json[]> => {
+      try {
+        return await ask(...args);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        notes.push(`amd-smi ${args[0]}: ${error instanceof Error ? error.message : String(error)}`);
+        return [];
+      }
+    };
     const identities = await ask('static', '--asic', '--bus', '--vram');
-    const metrics = await ask('metric', '--mem-usage', '--ecc');
-    const processes = await ask('process');
-    const names = new Map(identities.map((entry) => [entry['gpu'], uuidOf(entry)]));
+    const metrics = await askMore('metric', '--mem-usage', '--ecc');
+    const processes = await askMore('process');
+    const names = namesOf(identities, notes);
     const gpus = identities.flatMap((entry) => {
       const uuid = names.get(entry['gpu']);
       if (uuid === undefined) return [];
@@ -40,9 +51,22 @@ export class AmdSmiDriver implements GpuDriver {
     return {
       gpus,
       processes: processes.flatMap((entry) => processesOf(names.get(entry['gpu']), entry)),
-      notes: [],
+      notes,
     };
   }
+}
+
+/** Names of devices by their number; what has none, or shares one, cannot be assigned, and is told of. */
+function namesOf(identities: readonly Json[], notes: string[]): ReadonlyMap<unknown, string> {
+  const all = identities.map((entry) => [entry['gpu'], uuidOf(entry)] as const);
+  return new Map(
+    all.flatMap(([gpu, uuid]) => {
+      if (uuid !== undefined && all.filter(([, other]) => other === uuid).length === 1)
+        return [[gpu, uuid] as const];
+      notes.push(`device ${String(gpu)} is left out: its serial is missing or not its own`);
+      return [];
+    }),
+  );
 }
 
 /** Newer versions wrap the list: `{"gpu_data": [...]}`; older print it bare. */

@@ -6,8 +6,8 @@ export interface XidEvent {
   readonly busId: string;
   readonly xid: number;
   readonly text: string;
-  /** Monotonic time of the kernel, ms since boot. */
-  readonly bootMs: number;
+  /** How long ago; 0 when the log does not tell. A new agent reads what happened since boot. */
+  readonly ageMs: number;
 }
 
 /** Signs of health as far as the tool tells them. */

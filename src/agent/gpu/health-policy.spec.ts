@@ -12,12 +12,14 @@ const gpu = (uuid: string, signs: GpuSigns = {}, busId = '00000000:1A:00.0'): Gp
   linkedTo: [],
   signs,
 });
-const xid = (number: number, text = '', busId = '0000:1a:00'): XidEvent => ({
+const xid = (number: number, text = '', busId = '0000:1a:00', ageMs = 0): XidEvent => ({
   busId,
   xid: number,
   text,
-  bootMs: 0,
+  ageMs,
 });
+const DAY_MS = 24 * 3_600_000;
+const old = (number: number, text = ''): XidEvent => xid(number, text, '0000:1a:00', DAY_MS);
 
 /** A node whose probes a test gives one by one, a minute apart unless said otherwise. */
 class Node {
@@ -107,6 +109,21 @@ describe('the health policy', () => {
     expect(new Node().probe([gpu('A', { remapPending: true })]).health()?.state).toBe('healthy');
   });
 
+  it('comes back only after as long as its findings ask for', () => {
+    const of = (signs: GpuSigns, xids: readonly XidEvent[] = []): Node =>
+      new Node().probe([gpu('A', signs)], xids);
+    const states = (node: Node, minutes: number): (string | undefined)[] =>
+      Array.from({ length: minutes }, () => node.clean(1).health()?.state);
+    const excludedFor = (minutes: number): string[] => [
+      ...Array<string>(minutes).fill('excluded'),
+      'healthy',
+    ];
+    expect(states(of({ lost: 'GPU is lost' }), 5)).toEqual(excludedFor(4));
+    expect(states(of({}, [xid(48)]), 5)).toEqual(excludedFor(4));
+    expect(states(of({ inactiveLinks: 1 }), 2)).toEqual(['suspect', 'healthy']);
+    expect(states(of({}, [xid(109)]), 2)).toEqual(['suspect', 'healthy']);
+  });
+
   it('needs heat in three probes in a row', () => {
     const hot = [gpu('A', { thermalSlowdown: true })];
     const node = new Node()
@@ -134,25 +151,37 @@ describe('the health policy', () => {
     ).toBe('healthy');
   });
 
-  it.each([13, 31, 43, 45, 94])('ignores application fault %i, but not many of them', (number) => {
-    const node = new Node().probe([gpu('A')], [xid(number)]);
+  it.each([11, 13, 25, 31, 32, 43, 45, 68, 94, 137])(
+    'ignores application fault %i, but not many of them',
+    (number) => {
+      const node = new Node().probe([gpu('A')], [xid(number)]);
+      expect(node.health()?.state).toBe('healthy');
+      for (let count = 0; count < 4; count++) node.probe([gpu('A')], [xid(number)], 10_000);
+      expect(node.health()).toMatchObject({ state: 'suspect', reason: 'xid_repeated' });
+      expect(node.clean(15).health()?.state).toBe('healthy');
+    },
+  );
+
+  it.each([63, 92, 156])('holds Xid %i, which informs, against nobody, however often', (number) => {
+    const node = new Node();
+    for (let count = 0; count < 20; count++) node.probe([gpu('A')], [xid(number)], 1_000);
     expect(node.health()?.state).toBe('healthy');
-    for (let count = 0; count < 4; count++) node.probe([gpu('A')], [xid(number)], 10_000);
-    expect(node.health()).toMatchObject({ state: 'suspect', reason: 'xid_repeated' });
-    expect(node.clean(15).health()?.state).toBe('healthy');
   });
 
-  it.each([48, 95, 119])('excludes for Xid %i until a reset is known and stayed clean', (number) => {
-    const node = new Node().probe([gpu('A')], [xid(number, 'DBE')]);
-    expect(node.health()).toMatchObject({
-      state: 'excluded',
-      reason: `xid_${number}`,
-      evidence: `Xid ${number}: DBE`,
-    });
-    // An old driver does not tell whether a reset took place: only a reboot is proof.
-    expect(node.clean(60, [gpu('A')]).health()?.state).toBe('excluded');
-    expect(node.clean(1).health()?.state).toBe('healthy');
-  });
+  it.each([46, 48, 62, 95, 110, 119, 120, 136, 140, 143, 155, 158])(
+    'excludes for Xid %i until a reset is known and stayed clean',
+    (number) => {
+      const node = new Node().probe([gpu('A')], [xid(number, 'DBE')]);
+      expect(node.health()).toMatchObject({
+        state: 'excluded',
+        reason: `xid_${number}`,
+        evidence: `Xid ${number}: DBE`,
+      });
+      // An old driver does not tell whether a reset took place: only a reboot is proof.
+      expect(node.clean(60, [gpu('A')]).health()?.state).toBe('excluded');
+      expect(node.clean(1).health()?.state).toBe('healthy');
+    },
+  );
 
   it.each([79, 64, 157])('excludes for Xid %i until a reboot', (number) => {
     const node = new Node().probe([gpu('A')], [xid(number)]).clean(600);
@@ -169,6 +198,43 @@ describe('the health policy', () => {
     });
     const none = 'GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)';
     expect(new Node().probe([gpu('A')], [xid(154, none)]).health()?.state).toBe('healthy');
+  });
+
+  // A new agent reads the kernel's log from its beginning: what was long over must not take devices out again.
+  it('holds nothing of yesterday against a device that was mended since, or only had bad guests', () => {
+    const said = { recoveryAction: 'None' };
+    for (const number of [48, 74, 109, 13])
+      expect(
+        new Node()
+          .probe(
+            [gpu('A', said)],
+            Array.from({ length: 9 }, () => old(number)),
+          )
+          .health()?.state,
+      ).toBe('healthy');
+    const asked = 'GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)';
+    expect(new Node().probe([gpu('A', said)], [old(154, asked)]).health()?.state).toBe('healthy');
+  });
+
+  it('holds against it what only a reboot mends, and what nobody says was mended, with the day it happened', () => {
+    const node = new Node().probe([gpu('A', { recoveryAction: 'None' })], [old(79)]);
+    expect(node.health()).toMatchObject({ reason: 'xid_79', sinceWallMs: 1_060_000 - DAY_MS });
+    expect(new Node().probe([gpu('A')], [old(48)]).health()).toMatchObject({ reason: 'xid_48' });
+  });
+
+  it('takes the boot of the last evidence for the one that must pass', () => {
+    const node = new Node().probe([gpu('A')], [xid(79)]);
+    node.bootId = 'boot-2';
+    node.probe([gpu('A')], [xid(79)]).clean(60);
+    expect(node.health()?.state).toBe('excluded');
+    node.bootId = 'boot-3';
+    expect(node.probe([gpu('A')]).health()?.state).toBe('healthy');
+  });
+
+  it.each([74, 144, 145, 146, 147, 148, 149, 150])('keeps new work off for a bad link, Xid %i', (number) => {
+    const node = new Node().probe([gpu('A')], [xid(number)]);
+    expect(node.health()).toMatchObject({ state: 'suspect', reason: `xid_${number}` });
+    expect(node.clean(3).health()?.state).toBe('healthy');
   });
 
   it('blames a link on the device alone, and a number it does not know for a while', () => {

@@ -27,6 +27,9 @@ export interface Finding {
   readonly cure: Cure;
 }
 
+/** A finding of this probe; the kernel's log also tells of what happened before this agent started. */
+type Fresh = Finding & { readonly ageMs?: number };
+
 /** A finding in force. */
 export interface Held extends Finding {
   readonly sinceWallMs: number;
@@ -107,7 +110,9 @@ function assessOne(
   xids: readonly XidEvent[],
   now: AssessTime,
 ): GpuMemory {
-  const faults = xids.filter(({ xid }) => xidClass(xid) === 'application').map(() => now.monotonicMs);
+  const faults = xids
+    .filter(({ xid }) => xidClass(xid) === 'application')
+    .map(({ ageMs }) => now.monotonicMs - ageMs);
   const memory: GpuMemory = {
     ...(before ?? NEW_MEMORY),
     last: remembered(before?.last, gpu),
@@ -218,10 +223,10 @@ function eccFinding(count: number | undefined, before: number | undefined): Find
   };
 }
 
-function xidFindings({ xid, text }: XidEvent): Finding[] {
+function xidFindings({ xid, text, ageMs }: XidEvent): Fresh[] {
   const evidence = `Xid ${xid}${text === '' ? '' : `: ${text}`}`;
-  const finding = (state: Finding['state'], cure: Cure): Finding[] => [
-    { reason: `xid_${xid}`, state, evidence, cure },
+  const finding = (state: Finding['state'], cure: Cure): Fresh[] => [
+    { reason: `xid_${xid}`, state, evidence, cure, ageMs },
   ];
   switch (xidClass(xid)) {
     case 'application':
@@ -239,7 +244,7 @@ function xidFindings({ xid, text }: XidEvent): Finding[] {
       const asked = recoveryFinding(recoveryInXid154(text), 'Xid 154 asks for');
       return asked === undefined
         ? []
-        : [{ ...asked, cure: asked.reason === 'recovery_reboot' ? 'reboot' : 'reset' }];
+        : [{ ...asked, ageMs, cure: asked.reason === 'recovery_reboot' ? 'reboot' : 'reset' }];
     }
   }
 }
@@ -247,28 +252,29 @@ function xidFindings({ xid, text }: XidEvent): Finding[] {
 // ---------------------------------------------------------------- what stays in force
 
 /** Findings of before that still count, with those of now; one of each reason, its beginning kept. */
-function carry(
-  held: readonly Held[],
-  findings: readonly Finding[],
-  signs: GpuSigns,
-  now: AssessTime,
-): Held[] {
-  const fresh = new Map(findings.map((finding) => [finding.reason, finding]));
+function carry(held: readonly Held[], findings: readonly Fresh[], signs: GpuSigns, now: AssessTime): Held[] {
+  const fresh = new Map(findings.map((finding) => [finding.reason, heldFrom(finding, now)]));
   const kept = held
     .filter((one) => fresh.has(one.reason) || !isCured(one, signs, now))
     .map((one): Held => {
       const again = fresh.get(one.reason);
-      return again === undefined ? one : { ...one, ...again, seenMs: now.monotonicMs };
+      if (again === undefined) return one;
+      return { ...again, sinceWallMs: one.sinceWallMs, seenMs: Math.max(one.seenMs, again.seenMs) };
     });
   const added = [...fresh.values()]
     .filter(({ reason }) => !held.some((one) => one.reason === reason))
-    .map((finding): Held => ({
-      ...finding,
-      sinceWallMs: now.wallMs,
-      seenMs: now.monotonicMs,
-      ...(now.bootId === undefined ? {} : { bootId: now.bootId }),
-    }));
+    // An old line of the log may tell of what was cured long before this agent started.
+    .filter((one) => one.seenMs === now.monotonicMs || !isCured(one, signs, now));
   return [...kept, ...added];
+}
+
+function heldFrom({ ageMs = 0, ...finding }: Fresh, now: AssessTime): Held {
+  return {
+    ...finding,
+    sinceWallMs: now.wallMs - ageMs,
+    seenMs: now.monotonicMs - ageMs,
+    ...(now.bootId === undefined ? {} : { bootId: now.bootId }),
+  };
 }
 
 function isCured(held: Held, signs: GpuSigns, now: AssessTime): boolean {

@@ -1,11 +1,13 @@
 /** Reads what `nvidia-smi` prints. It changes from version to version, so every value is one that may be missing. */
 import type { GpuProcess, GpuSigns } from './driver.js';
 
-/** Words that stand where a value would: not a number, and not "healthy" either. */
+/** Words that stand where a value would, of late in brackets: not a number, and not "healthy" either. */
 const NO_VALUE =
-  /^\[?(?:N\/A|Not Supported|Not Available|Unknown Error|Insufficient Permissions|ERR!|GPU is lost|Requested functionality has been deprecated)\]?$/i;
-/** Words that say the device itself cannot be reached. */
-const LOST = /GPU is lost|Unknown Error|GPU requires reset|No devices? (?:were|was) found/i;
+  /^(?:\[.*\]|N\/A|Not Supported|Not Available|Unknown Error|Insufficient Permissions|ERR!|GPU is lost|GPU requires reset|Requested functionality has been deprecated)$/i;
+/** Words that say the device itself cannot be reached, in whatever field. */
+const LOST = /GPU is lost|GPU requires reset/i;
+/** Says so only where every device has a value: some fields are unknown on devices that work. */
+const UNREACHABLE = /Unknown Error|ERR!/i;
 
 export type CsvRow = Readonly<Record<string, string>>;
 
@@ -39,8 +41,35 @@ export function mibValue(raw: string | undefined): number | undefined {
 }
 
 /** The tool's words for a device it cannot reach; undefined when it can. */
-export function lostText(raw: string): string | undefined {
-  return LOST.exec(raw)?.[0];
+export function lostText(row: CsvRow): string | undefined {
+  const certain = [row['uuid'], row['memory.total'], row['memory.used']].join(' ');
+  return LOST.exec(Object.values(row).join(' '))?.[0] ?? UNREACHABLE.exec(certain)?.[0];
+}
+
+const UUID = /^GPU-[0-9a-f-]+$/i;
+
+/** The UUID of a device; undefined where the tool prints something else in its place. */
+export function uuidValue(raw: string | undefined): string | undefined {
+  const value = textValue(raw);
+  return value !== undefined && UUID.test(value) ? value : undefined;
+}
+
+/** UUIDs of whole devices in `nvidia-smi -L`, which names those it reaches when a query fails because of another. */
+export function parseDeviceList(text: string): string[] {
+  return [...text.matchAll(/^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/gm)].map(([, uuid = '']) => uuid);
+}
+
+/** Links that carry data, by device, of `nvidia-smi nvlink --status`; devices without links are not in it. */
+export function parseActiveLinks(text: string): ReadonlyMap<string, number> {
+  const active = new Map<string, number>();
+  let uuid: string | undefined;
+  for (const line of text.split('\n')) {
+    uuid = /^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/.exec(line)?.[1] ?? uuid;
+    const link = /^\s+Link \d+:\s*(.*)$/.exec(line)?.[1];
+    if (uuid === undefined || link === undefined) continue;
+    active.set(uuid, (active.get(uuid) ?? 0) + (/inactive/i.test(link) ? 0 : 1));
+  }
+  return active;
 }
 
 /** The one field of a query that this version does not know. */
@@ -133,7 +162,13 @@ export function parseDetails(xml: string): GpuDetails[] {
 
 function signsOf(xml: string): GpuSigns {
   const recoveryAction = textValue(tag(xml, 'gpu_recovery_action'));
-  const repairPending = [tag(xml, 'channel_repair_pending'), tag(xml, 'tpc_repair_pending')].some(isYes);
+  // Retired pages are what there was before rows could be remapped; their tag had two names.
+  const repairPending = [
+    'channel_repair_pending',
+    'tpc_repair_pending',
+    'pending_retirement',
+    'pending_blacklist',
+  ].some((name) => isYes(tag(xml, name)));
   const signs = {
     recoveryAction,
     remapFailure: yesNo(tag(xml, 'remapped_row_failure')),

@@ -53,7 +53,7 @@ describe('the NVIDIA driver', () => {
     directory = mkdtempSync(join(tmpdir(), 'llmgw-nvidia-'));
     driver = new NvidiaDriver({
       tool: new Tool(tool.path),
-      kernelLog: new KernelLog(join(directory, 'kmsg')),
+      kernelLog: new KernelLog(join(directory, 'kmsg'), () => 10_000),
       procDir: join(directory, 'gpus'),
     });
   });
@@ -303,9 +303,145 @@ describe('the NVIDIA driver', () => {
       '6,1,5000000,-;usb 1-1: new device\n3,2,6000000,-;NVRM: Xid (PCI:0000:1a:00): 79, pid=12, GPU has fallen off the bus.\n',
     );
     expect((await probe()).xids).toEqual([
-      { busId: '0000:1a:00', xid: 79, text: 'pid=12, GPU has fallen off the bus.', bootMs: 6_000 },
+      { busId: '0000:1a:00', xid: 79, text: 'pid=12, GPU has fallen off the bus.', ageMs: 4_000 },
     ]);
     expect((await probe()).xids).toEqual([]);
+  });
+
+  describe('of one bad device among good ones', () => {
+    const proc = (bus: string, uuid: string): void => {
+      mkdirSync(join(directory, 'gpus', bus), { recursive: true });
+      writeFileSync(join(directory, 'gpus', bus, 'information'), `Model: \t H100\nGPU UUID: \t ${uuid}\n`);
+    };
+    const noAlias = unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown');
+    const health = async (): Promise<[string, string | undefined][]> =>
+      (await probe()).gpus.map(({ uuid, signs }) => [uuid, signs.lost]);
+
+    it.each([
+      ['[GPU requires reset]', 'GPU requires reset'],
+      ['[Unknown Error]', 'Unknown Error'],
+      ['[GPU is lost]', 'GPU is lost'],
+      ['ERR!', 'ERR!'],
+    ])('shows its neighbour when every value of its row is %s', async (value, lost) => {
+      proc('0000:2a:00.0', GPU_B);
+      const bad = `1, ${value}, ${value}, 00000000:2A:00.0, 575.51.02, ${Array(7).fill(value).join(', ')}\n`;
+      tool.answer([...noAlias, { when: 'query-gpu', stdout: row(0, GPU_A, MODERN) + bad }, ...quiet]);
+      expect(await health()).toEqual([
+        [GPU_A, undefined],
+        [GPU_B, lost],
+      ]);
+    });
+
+    it('takes a counter that is unknown for unknown, not for a lost device', async () => {
+      const rest = '81559, 12, Disabled, [Unknown Error], [N/A], ERR!, Not Active';
+      tool.answer([...noAlias, { when: 'query-gpu', stdout: row(0, GPU_A, rest) }, ...quiet]);
+      expect(await health()).toEqual([[GPU_A, undefined]]);
+    });
+
+    it('keeps the rows that were printed before the tool failed, where the kernel driver lists nothing', async () => {
+      const failure = 'Unable to determine the device handle for GPU0000:2A:00.0: Unknown Error\n';
+      tool.answer([
+        ...noAlias,
+        { when: 'query-gpu', stdout: row(0, GPU_A, MODERN) + failure, code: 255 },
+        { when: '-L', stdout: failure, code: 255 },
+        ...quiet,
+      ]);
+      const seen = await probe();
+      expect(seen.gpus.map(({ uuid }) => uuid)).toEqual([GPU_A]);
+      expect(seen.notes.some((note) => note.includes('Unable to determine'))).toBe(true);
+    });
+
+    it('asks for those the tool still lists, where the kernel driver lists nothing', async () => {
+      const failure =
+        'Unable to determine the device handle for GPU 0000:2A:00.0: GPU is lost.  Reboot the system\n';
+      tool.answer([
+        ...noAlias,
+        { when: `-i ${GPU_A} --query-gpu`, stdout: row(0, GPU_A, MODERN) },
+        { when: 'query-gpu', stdout: failure, code: 15 },
+        { when: '-L', stdout: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${GPU_A})\n${failure}` },
+        ...quiet,
+      ]);
+      expect(await health()).toEqual([[GPU_A, undefined]]);
+    });
+
+    it('shows the devices when only what is added about them cannot be read', async () => {
+      tool.answer([
+        ...noAlias,
+        { when: 'query-gpu', stdout: row(0, GPU_A, MODERN) },
+        { when: '-q -x', flood: 10 * MIB },
+        { when: 'compute-apps', code: 255, stderr: 'Failed to initialize NVML: Unknown Error' },
+      ]);
+      const seen = await probe();
+      expect(seen.gpus).toMatchObject([{ uuid: GPU_A, memoryUsedBytes: 12 * MIB }]);
+      expect(seen.notes).toContainEqual(expect.stringMatching(/details cannot be read: .*printed more than/));
+    });
+  });
+
+  it.each<[string, string, string]>([
+    ['a byte order mark', '\ufeff', ''],
+    ['a warning before', 'Warning: persistence mode is disabled on this device.\n\n', ''],
+    ['carriage returns', '', '\r'],
+  ])('reads rows with %s', async (_what, before, end) => {
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: before + row(0, GPU_A, MODERN).replace('\n', `${end}\n`) },
+      { when: '-q -x', stdout: `${before}${quiet[0]?.stdout ?? ''}` },
+      ...quiet,
+    ]);
+    expect((await probe()).gpus).toMatchObject([
+      { uuid: GPU_A, index: 0, signs: { recoveryAction: 'None', thermalSlowdown: false } },
+    ]);
+  });
+
+  it('reads a slice of a virtual device, which tells next to nothing', async () => {
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown', 'remapped_rows.failure'),
+      { when: 'query-gpu', stdout: row(0, GPU_A, '10240, 100, [N/A], [N/A], [N/A], [N/A]', 'GRID A100-10C') },
+      { when: '-q -x', stdout: log(detailsOf(GPU_A, '<ecc_mode><current_ecc>N/A</current_ecc></ecc_mode>')) },
+      ...quiet,
+    ]);
+    expect((await probe()).gpus).toMatchObject([
+      { uuid: GPU_A, type: 'GRID A100-10C', memoryTotalBytes: 10240 * MIB, signs: {} },
+    ]);
+  });
+
+  it('reads a machine on which only some devices are sliced', async () => {
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      {
+        when: 'query-gpu',
+        stdout: row(0, GPU_A, MODERN) + row(1, GPU_B, '81559, 1, Enabled, 0, No, No, Not Active'),
+      },
+      // As drivers before 470 named slices.
+      {
+        when: '-L',
+        stdout: `GPU 0: A100 (UUID: ${GPU_A})\nGPU 1: A100 (UUID: ${GPU_B})\n  MIG 1g.10gb+me Device 0: (UUID: MIG-${GPU_B}/7/0)\n`,
+      },
+      ...quiet,
+    ]);
+    expect((await probe()).gpus.map(({ uuid, index }) => [uuid, index])).toEqual([
+      [GPU_A, 0],
+      [`MIG-${GPU_B}/7/0`, undefined],
+    ]);
+  });
+
+  it('counts links that carried data and do not any more', async () => {
+    const links = (...states: string[]): string =>
+      `GPU 0: H100 (UUID: ${GPU_A})\n${states.map((state, link) => `\t Link ${link}: ${state}\n`).join('')}GPU 1: H100 (UUID: ${GPU_B})\n`;
+    const with_ = (text: string): FakeAnswer[] => [
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: row(0, GPU_A, MODERN) + row(1, GPU_B, MODERN) },
+      { when: 'nvlink', stdout: text },
+      ...quiet,
+    ];
+    // A link nobody ever used is no loss: cards are bridged in many ways.
+    tool.answer(with_(links('26.562 GB/s', '26.562 GB/s', '<inactive>')));
+    expect((await probe()).gpus[0]?.signs.inactiveLinks).toBe(0);
+    tool.answer(with_(links('26.562 GB/s', '<inactive>', '<inactive>')));
+    for (let count = 0; count < 5; count++) await probe();
+    const seen = await probe();
+    expect(seen.gpus[0]?.signs.inactiveLinks).toBe(1);
+    expect(seen.gpus[1]?.signs.inactiveLinks).toBeUndefined();
   });
 });
 
@@ -327,7 +463,7 @@ describe('what nvidia-smi prints', () => {
       ),
     ).toEqual([
       { uuid: GPU_A, pid: 4242, name: '/opt/my,engine', memoryBytes: 1024 * MIB },
-      { uuid: GPU_B, pid: 7, name: '[Not Found]' },
+      { uuid: GPU_B, pid: 7 },
     ]);
   });
 
@@ -363,12 +499,81 @@ describe('what nvidia-smi prints', () => {
     expect(parseDetails('garbage')).toEqual([]);
   });
 
-  it('kernel lines and bus ids', () => {
-    expect(parseXid('NVRM: Xid (PCI:0000:83:00): 154, GPU recovery action changed')).toMatchObject({
-      xid: 154,
-    });
-    expect(parseXid('6,1,1,-;NVRM: something else')).toBeUndefined();
+  it('pages that wait for a reset, as devices before Ampere have', () => {
+    for (const tag of ['pending_retirement', 'pending_blacklist'])
+      expect(
+        parseDetails(log(detailsOf(GPU_A, `<retired_pages><${tag}>Yes</${tag}></retired_pages>`)))[0]?.signs,
+      ).toEqual({ remapPending: true });
+  });
+
+  it.each<[string, string, number, string, number]>([
+    [
+      'a record',
+      '3,2,6000000,-;NVRM: Xid (PCI:0000:1a:00): 79, pid=12, GPU has fallen off the bus.',
+      79,
+      '0000:1a:00',
+      4_000,
+    ],
+    [
+      'a record with its caller',
+      '4,1339,9500000,-,caller=T311;NVRM: Xid (PCI:0000:C1:00): 48, pid=9, DBE',
+      48,
+      '0000:c1:00',
+      500,
+    ],
+    [
+      'a continued record',
+      "4,1340,9500000,c;NVRM: Xid (PCI:0000:1a:00): 63, pid='<unknown>', name=<unknown>, Row Remapper",
+      63,
+      '0000:1a:00',
+      500,
+    ],
+    [
+      'a slice',
+      '3,2,6000000,-;NVRM: Xid (PCI:0000:07:00 GPU-I:05): 43, pid=3, Ch 00000010',
+      43,
+      '0000:07:00',
+      4_000,
+    ],
+    ['an old driver', 'NVRM: Xid (0000:01:00): 31, Ch 00000003, engmask 00000101', 31, '0000:01:00', 0],
+    [
+      'a printed time',
+      '[    6.500000] NVRM: Xid (PCI:0000:1a:00): 13, Graphics Exception',
+      13,
+      '0000:1a:00',
+      3_500,
+    ],
+    [
+      'a priority and a caller before it',
+      '<3>[    6.500000,0] NVRM: Xid (PCI:0000:1a:00): 74, NVLink',
+      74,
+      '0000:1a:00',
+      3_500,
+    ],
+    [
+      'a wide domain',
+      '3,2,6000000,-;NVRM: Xid (PCI:10000:83:00): 154, GPU recovery action changed',
+      154,
+      '10000:83:00',
+      4_000,
+    ],
+  ])('a kernel line with %s', (_what, line, number, busId, ageMs) => {
+    expect(parseXid(line, 10_000)).toMatchObject({ xid: number, busId, ageMs });
+  });
+
+  it.each([
+    '6,1,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module  575.51.02',
+    '4,9,1,-;NVRM: GPU at PCI:0000:1a:00: GPU-aaaaaaaa-0000-0000-0000-000000000001',
+    'NVRM: Xid (PCI:0000:1a:00): ',
+    ' SUBSYSTEM=pci',
+    '',
+  ])('no error in %j', (line) => {
+    expect(parseXid(line, 10_000)).toBeUndefined();
+  });
+
+  it('bus ids', () => {
     for (const busId of ['00000000:83:00.0', '0000:83:00', '83:00.0', '0000:83:00.0'])
       expect(normalBusId(busId)).toBe('0000:83:00');
+    expect(normalBusId('00010000:83:00.0')).toBe('10000:83:00');
   });
 });

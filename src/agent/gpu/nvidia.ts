@@ -2,18 +2,21 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { GpuDriver, GpuObservation, GpuProbe, GpuProcess, GpuSigns } from './driver.js';
-import type { KernelLog } from './kernel-log.js';
+import { normalBusId, type KernelLog } from './kernel-log.js';
 import {
   lostText,
   mibValue,
   numberValue,
+  parseActiveLinks,
   parseComputeApps,
   parseCsv,
   parseDetails,
+  parseDeviceList,
   parseMigList,
   parseTopology,
   textValue,
   unknownField,
+  uuidValue,
   type CsvRow,
   type GpuDetails,
   type MigDevice,
@@ -40,6 +43,9 @@ const NO_DEVICES = /No devices? (?:were|was) found/i;
 
 /** The long XML costs a second of driver time, and what it says changes slowly. */
 const DETAILS_EVERY = 6;
+const NO_LINKS: ReadonlyMap<number, readonly number[]> = new Map();
+const NO_COUNTS: ReadonlyMap<string, number> = new Map();
+const UUID_UNREADABLE = 'nvidia-smi prints no UUID for it';
 
 export interface NvidiaDeps {
   readonly tool: Tool;
@@ -56,6 +62,9 @@ export class NvidiaDriver implements GpuDriver {
   private details = new Map<string, GpuDetails>();
   private topology:
     { readonly key: string; readonly links: ReadonlyMap<number, readonly number[]> } | undefined;
+  /** Links that carried data, the most ever seen: cards are bridged in many ways, and only a loss is news. */
+  private readonly links = new Map<string, number>();
+  private inactiveLinks: ReadonlyMap<string, number> = new Map();
   private probes = 0;
 
   constructor(private readonly deps: NvidiaDeps) {}
@@ -63,17 +72,30 @@ export class NvidiaDriver implements GpuDriver {
   async probe(signal: AbortSignal): Promise<GpuProbe> {
     const { rows, lost, warnings } = await this.query(signal);
     const sliced = rows.some((row) => row['mig.mode.current'] === 'Enabled');
-    // Only there stands what the slices use.
-    if (this.probes++ % DETAILS_EVERY === 0 || sliced) await this.readDetails(signal);
-    const links = await this.readTopology(rows, signal);
-    const mig = sliced ? await this.readMig(signal) : [];
-    const processes = await this.readProcesses(signal);
-    const xids = this.deps.kernelLog.read();
     const notes = [
       ...[...this.unsupported].map((field) => `driver ${this.driverVersion} has no ${field}`),
       ...warnings,
-      ...unsliced(rows, mig),
     ];
+    /** What is added to the query: without it the devices are still there. */
+    const added = async <T>(what: string, without: T, read: () => Promise<T>): Promise<T> => {
+      try {
+        return await read();
+      } catch (error) {
+        if (signal.aborted) throw error;
+        notes.push(`${what} cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+        return without;
+      }
+    };
+    const slow = this.probes++ % DETAILS_EVERY === 0;
+    // Only in the details stands what slices use.
+    if (slow || sliced) this.details = await added('details', new Map(), () => this.readDetails(signal));
+    const links = await added('the topology', NO_LINKS, () => this.readTopology(rows, signal));
+    if (slow && links.size > 0)
+      this.inactiveLinks = await added('links', NO_COUNTS, () => this.readLinks(signal));
+    const mig = sliced ? await added('slices', [], () => this.readMig(signal)) : [];
+    const processes = await added('processes', [], () => this.readProcesses(signal));
+    const xids = this.deps.kernelLog.read();
+    notes.push(...unsliced(rows, mig));
     const whole = rows.flatMap((row) => this.observe(row, rows, links, mig));
     return {
       gpus: dropUnnamed([...whole, ...[...lost].map(([uuid, why]) => lostDevice(uuid, why))], notes),
@@ -92,19 +114,32 @@ export class NvidiaDriver implements GpuDriver {
     const all = await this.queryRows([], signal);
     const lost = new Map<string, string>();
     const warnings = all.warning === undefined ? [] : [all.warning];
-    if (all.failure === undefined) return { rows: all.rows, lost, warnings };
-    const devices = listDevices(this.deps.procDir);
+    const known = listDevices(this.deps.procDir);
+    // A device that cannot even tell its name is known to the kernel's driver by its place.
+    const rows = all.rows.filter((row) => {
+      if (uuidValue(row['uuid']) !== undefined) return true;
+      const uuid = known.find(({ busId }) => sameBus(busId, row['pci.bus_id']))?.uuid;
+      if (uuid !== undefined) lost.set(uuid, lostText(row) ?? UUID_UNREADABLE);
+      return uuid === undefined;
+    });
+    if (all.failure === undefined) return { rows, lost, warnings };
     // The kernel's driver knows of none either: a machine without GPUs, or one that lost them all, which is remembered.
-    if (devices.length === 0 && NO_DEVICES.test(all.failure)) return { rows: [], lost, warnings };
-    if (devices.length === 0) throw new Error(all.failure);
-    const rows: CsvRow[] = [...all.rows];
+    if (known.length === 0 && NO_DEVICES.test(all.failure)) return { rows: [], lost, warnings };
+    // Containers do not always see the kernel driver's list; the tool's own names those that it reaches.
+    const named = (): Promise<string[]> => this.listReached(signal);
+    const devices = known.length > 0 ? known : (await named()).map((uuid) => ({ uuid, busId: uuid }));
+    if (devices.length === 0 && rows.length === 0) throw new Error(all.failure);
     for (const { uuid, busId } of devices) {
-      if (rows.some((row) => row['uuid'] === uuid)) continue;
+      if (lost.has(uuid) || rows.some((row) => row['uuid'] === uuid)) continue;
       const one = await this.queryRows(['-i', busId], signal);
       if (one.failure === undefined && one.rows.length > 0) rows.push(...one.rows);
       else lost.set(uuid, one.failure ?? 'not listed by nvidia-smi');
     }
-    return { rows, lost, warnings };
+    return { rows, lost, warnings: lost.size > 0 ? warnings : [...warnings, all.failure] };
+  }
+
+  private async listReached(signal: AbortSignal): Promise<string[]> {
+    return parseDeviceList((await this.deps.tool.run(['-L'], signal)).stdout);
   }
 
   /** Asks without the fields that were refused before; one unknown field rejects a whole query. */
@@ -134,12 +169,11 @@ export class NvidiaDriver implements GpuDriver {
         };
       if (output.code !== 0 && rows.length === 0 && unknown === undefined && fields.length > NEEDED.length)
         if (await this.findRefused(which, signal)) continue;
-      const failure =
-        said
-          .trim()
-          .split('\n')
-          .find((line) => line.trim() !== '') ?? `exit code ${output.code}`;
-      return { rows, failure: failure.slice(0, 200) };
+      const failure = said
+        .split('\n')
+        .map((line) => line.trim())
+        .find((line) => line !== '' && parseCsv(line, fields).length === 0);
+      return { rows, failure: (failure ?? `exit code ${output.code}`).slice(0, 200) };
     }
   }
 
@@ -167,9 +201,18 @@ export class NvidiaDriver implements GpuDriver {
 
   // ------------------------------------------------------------ what is added to it
 
-  private async readDetails(signal: AbortSignal): Promise<void> {
+  private async readDetails(signal: AbortSignal): Promise<Map<string, GpuDetails>> {
     const output = await this.deps.tool.run(['-q', '-x'], signal);
-    this.details = new Map(parseDetails(output.stdout).map((details) => [details.uuid, details]));
+    return new Map(parseDetails(output.stdout).map((details) => [details.uuid, details]));
+  }
+
+  /** How many links of each device carried data before and do not any more. */
+  private async readLinks(signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+    const output = await this.deps.tool.run(['nvlink', '--status'], signal);
+    if (output.code !== 0) return new Map();
+    const active = parseActiveLinks(output.stdout);
+    for (const [uuid, count] of active) this.links.set(uuid, Math.max(count, this.links.get(uuid) ?? 0));
+    return new Map([...active].map(([uuid, count]) => [uuid, (this.links.get(uuid) ?? 0) - count]));
   }
 
   private async readTopology(
@@ -204,7 +247,8 @@ export class NvidiaDriver implements GpuDriver {
     links: ReadonlyMap<number, readonly number[]>,
     mig: readonly MigDevice[],
   ): GpuObservation[] {
-    const uuid = textValue(row['uuid']) ?? '';
+    const uuid = uuidValue(row['uuid']) ?? '';
+    const inactive = this.inactiveLinks.get(uuid);
     const details = this.details.get(uuid);
     const busId = textValue(row['pci.bus_id']);
     const index = numberValue(row['index']);
@@ -216,7 +260,11 @@ export class NvidiaDriver implements GpuDriver {
       ...(index === undefined ? {} : { index }),
       ...memoryOf(mibValue(row['memory.total']), mibValue(row['memory.used'])),
       linkedTo: linkedTo(row, rows, links),
-      signs: { ...signsOfRow(row), ...details?.signs },
+      signs: {
+        ...signsOfRow(row),
+        ...details?.signs,
+        ...(inactive === undefined ? {} : { inactiveLinks: inactive }),
+      },
     };
     if (row['mig.mode.current'] !== 'Enabled') return [whole];
     // A sliced device cannot be used as a whole any more: only its slices are devices.
@@ -247,13 +295,13 @@ function unsliced(rows: readonly CsvRow[], mig: readonly MigDevice[]): string[] 
 const isNeeded = (field: string): boolean => NEEDED.some((needed) => needed === field);
 
 function signsOfRow(row: CsvRow): GpuSigns {
-  const lost = lostText(Object.values(row).join(' '));
+  const lost = lostText(row);
   const ecc = numberValue(row['ecc.errors.uncorrected.volatile.total']);
   const pending = textValue(row['remapped_rows.pending']);
   const failure = textValue(row['remapped_rows.failure']);
-  const thermal = textValue(
-    row['clocks_event_reasons.hw_thermal_slowdown'] ?? row['clocks_throttle_reasons.hw_thermal_slowdown'],
-  );
+  const thermal =
+    textValue(row['clocks_event_reasons.hw_thermal_slowdown']) ??
+    textValue(row['clocks_throttle_reasons.hw_thermal_slowdown']);
   return {
     ...(lost === undefined ? {} : { lost }),
     ...(ecc === undefined ? {} : { eccUncorrected: ecc }),
@@ -296,6 +344,9 @@ function dropUnnamed(gpus: readonly GpuObservation[], notes: string[]): GpuObser
     return false;
   });
 }
+
+const sameBus = (one: string, other: string | undefined): boolean =>
+  other !== undefined && normalBusId(one) === normalBusId(other);
 
 /** Devices as the kernel driver knows them: it goes on naming one that fell off the bus. */
 function listDevices(procDir: string): { readonly uuid: string; readonly busId: string }[] {

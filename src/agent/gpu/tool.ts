@@ -38,17 +38,21 @@ export class Tool {
       const out: Buffer[] = [];
       const err: Buffer[] = [];
       let bytes = 0;
-      const kill = (why: string): void => {
+      const kill = (): void => {
         child.kill('SIGKILL');
         // A stuck child keeps its pipes open; nobody waits for them.
         child.stdout.destroy();
         child.stderr.destroy();
-        reject(new Error(`${this.file} ${args[0] ?? ''}: ${why}`));
       };
-      const aborted = (): void => kill('killed at its deadline');
+      const failed = (why: string): Error => new Error(`${this.file} ${args[0] ?? ''}: ${why}`);
+      const aborted = (): void => {
+        kill();
+        reject(failed('killed at its deadline'));
+      };
       const collect = (chunks: Buffer[]) => (chunk: Buffer) => {
         bytes += chunk.length;
-        if (bytes > OUTPUT_MAX_BYTES) kill(`printed more than ${OUTPUT_MAX_BYTES} bytes`);
+        // Whoever asks next must find it gone; should it hang, the deadline tells.
+        if (bytes > OUTPUT_MAX_BYTES) kill();
         else chunks.push(chunk);
       };
       signal.addEventListener('abort', aborted, { once: true });
@@ -57,7 +61,8 @@ export class Tool {
       child.once('error', (cause) => reject(new Error(`${this.file} cannot be started`, { cause })));
       child.once('close', (code) => {
         signal.removeEventListener('abort', aborted);
-        resolve({
+        if (bytes > OUTPUT_MAX_BYTES) return reject(failed(`printed more than ${OUTPUT_MAX_BYTES} bytes`));
+        return resolve({
           code,
           stdout: Buffer.concat(out).toString('utf8'),
           stderr: Buffer.concat(err).toString('utf8'),

@@ -9,6 +9,8 @@ export interface FakeAnswer {
   readonly stdout?: string;
   readonly stderr?: string;
   readonly code?: number;
+  /** Prints so many bytes after `stdout`. */
+  readonly flood?: number;
   /** Prints nothing and never ends, deaf to TERM. */
   readonly hang?: boolean;
 }
@@ -22,7 +24,7 @@ appendFileSync(join(directory, 'calls'), args + '\\n');
 const answers = JSON.parse(readFileSync(join(directory, 'answers.json'), 'utf8'));
 const answer = answers.find((one) => args.includes(one.when)) ?? { stderr: 'no such command', code: 9 };
 if (answer.hang) { process.on('SIGTERM', () => {}); setInterval(() => {}, 1000); }
-else { process.stdout.write(answer.stdout ?? ''); process.stderr.write(answer.stderr ?? ''); process.exitCode = answer.code ?? 0; }
+else { process.stdout.write((answer.stdout ?? '') + 'x'.repeat(answer.flood ?? 0)); process.stderr.write(answer.stderr ?? ''); process.exitCode = answer.code ?? 0; }
 `;
 
 export class FakeTool {
