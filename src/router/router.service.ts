@@ -8,6 +8,7 @@ import {
 import { register } from 'prom-client';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { DataPathEvidence } from '../domain/snapshot.js';
+import { CLOCK, type Clock } from '../shared/clock.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import { AUTHORISER, type Authoriser } from './authoriser.js';
 import type { RequestExplanation } from './explanation.js';
@@ -24,9 +25,10 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
     @Inject(LOGGER) private readonly logger: Logger,
     @Inject(AUTHORISER) authoriser: Authoriser,
     /** Descriptor of a listening socket to serve on instead of the configured address. */
-    @Optional() @Inject(CLIENT_SOCKET) private readonly socketFd?: number,
+    @Optional() @Inject(CLIENT_SOCKET) private readonly socketFd: number | undefined,
+    @Inject(CLOCK) clock: Clock,
   ) {
-    this.router = new Router({ config, logger: logger.child({ component: 'router' }), authoriser });
+    this.router = new Router({ config, logger: logger.child({ component: 'router' }), authoriser, clock });
   }
 
   async onApplicationBootstrap(): Promise<void> {

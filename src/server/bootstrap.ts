@@ -41,6 +41,8 @@ export interface StartContext {
   /** Tests bring their own. */
   readonly clock?: Clock;
   readonly random?: Random;
+  /** Chance of what the control plane decides (ids, jitter of waits) alone: elsewhere chance is drawn at no fixed time. */
+  readonly decisionRandom?: Random;
   /** Descriptor of a listening socket that takes the place of `listen`. */
   readonly clientSocketFd?: number | undefined;
   /** Where a reload reads the configuration from; without it a reload finds what the server was started with. */
@@ -104,6 +106,7 @@ function makeParts(config: ServerConfig, context: StartContext): ServerParts {
       store,
       logger: context.logger,
       random: context.random ?? systemRandom,
+      decisionRandom: context.decisionRandom ?? context.random ?? systemRandom,
       term: new Term(store),
       facts: new ServerFacts(buildVersion(), mode, clock.monotonicMs(), clock.wallMs()),
       readiness: new Readiness(),

@@ -19,6 +19,7 @@ export interface ServerParts {
   readonly logger: Logger;
   readonly clock: Clock;
   readonly random: Random;
+  readonly decisionRandom: Random;
   readonly store: StateStore;
   readonly term: Term;
   readonly facts: ServerFacts;

@@ -45,7 +45,7 @@ export class ServerModule {
       dispatcher: forwardRef(() => gateway),
       settings: {
         clock: parts.clock,
-        random: parts.random,
+        random: parts.decisionRandom,
         logger: parts.logger.child({ component: 'reconciler' }),
         decide: reconcile,
         get policy() {

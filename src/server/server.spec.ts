@@ -74,6 +74,7 @@ describe('the module graph', () => {
       logger,
       clock: systemClock,
       random: seededRandom(1),
+      decisionRandom: seededRandom(1),
       store,
       term: new Term(store),
       facts: new ServerFacts('0', 'control', 0, 0),

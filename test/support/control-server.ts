@@ -5,7 +5,7 @@ import { request } from 'node:http';
 import { ControlConfig, ModelConfig, ProfileConfig, ServerConfig } from '../../src/config/server-config.js';
 import { loadServerConfig, type LoadedConfig } from '../../src/config/load.js';
 import { ConfigError } from '../../src/shared/errors.js';
-import { startServer, type RunningServer } from '../../src/server/bootstrap.js';
+import { startServer, type RunningServer, type StartContext } from '../../src/server/bootstrap.js';
 import { createLogger } from '../../src/shared/logger.js';
 import { seededRandom } from '../../src/shared/random.js';
 import { FakeAgent, type FakeAgentOptions } from './fake-agent.js';
@@ -43,7 +43,11 @@ export class ControlServer {
   private running: RunningServer | undefined;
   readonly config: ServerConfig;
 
-  constructor(change: Partial<ServerConfig> = {}, control: Partial<ControlConfig> = {}) {
+  constructor(
+    change: Partial<ServerConfig> = {},
+    control: Partial<ControlConfig> = {},
+    private readonly world: Partial<StartContext> = {},
+  ) {
     const stateDir = mkdtempSync(join(tmpdir(), 'llmgw-control-'));
     this.dirs.push(stateDir);
     this.config = Object.assign(new ServerConfig(), {
@@ -60,8 +64,9 @@ export class ControlServer {
   static async start(
     change: Partial<ServerConfig> = {},
     control: Partial<ControlConfig> = {},
+    world: Partial<StartContext> = {},
   ): Promise<ControlServer> {
-    const server = new ControlServer(change, control);
+    const server = new ControlServer(change, control, world);
     await server.start();
     return server;
   }
@@ -77,6 +82,7 @@ export class ControlServer {
       logger,
       random: seededRandom(7),
       source: { file: 'llmgw.yaml', load: (instead) => this.read(instead) },
+      ...this.world,
     });
   }
 

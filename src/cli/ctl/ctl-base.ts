@@ -34,7 +34,12 @@ export interface Answer {
 export abstract class CtlCommandBase extends LlmgwCommand {
   /** Watches without being asked where somebody looks on. */
   protected readonly watchesOnTerminal: boolean = false;
-  private readonly clock: Clock = systemClock;
+  /** Tests bring their own. */
+  static clock: Clock = systemClock;
+
+  protected get clock(): Clock {
+    return CtlCommandBase.clock;
+  }
 
   protected get client(): AdminClient {
     const { server, tokenFile, timeout } = this.globals();

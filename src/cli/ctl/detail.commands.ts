@@ -114,7 +114,9 @@ export class CtlVersionCommand extends CtlCommandBase {
   /** The own version is worth telling without a server too. */
   private async remoteVersions(): Promise<{ server?: string; agents: Record<string, string> }> {
     try {
-      const { version } = await this.client.get<StatusView>('status');
+      const { version, mode } = await this.client.get<StatusView>('status');
+      // A server that only routes has no agents.
+      if (mode === 'router') return { server: version, agents: {} };
       const { items } = await this.client.get<ListView<NodeSummaryView>>('nodes');
       const agents = items.flatMap(({ id, agentVersion }) =>
         agentVersion === undefined ? [] : [[id, agentVersion]],

@@ -1,6 +1,5 @@
 /** `ctl scale`, `restart`: how many copies of a model run, and new ones in place of old. */
 import type { ModelDetailView, ModelResultView } from '../../admin-api/views/models.js';
-import { systemClock } from '../../shared/clock.js';
 import { EXIT, OperatorError } from '../../shared/errors.js';
 import { usageError, type CommanderCommand } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
@@ -135,7 +134,7 @@ export class CtlRestartCommand extends CtlCommandBase {
         const said = plain(why === undefined ? line : `${line}: ${why}`);
         if (said !== told) process.stderr.write(`${plain(target.model)}: ${said}\n`);
         told = said;
-        await new Promise<void>((resolve) => systemClock.setTimer(LOOK_EVERY_MS, resolve));
+        await new Promise<void>((resolve) => this.clock.setTimer(LOOK_EVERY_MS, resolve));
       }
     } finally {
       process.off('SIGINT', interrupted);

@@ -1,7 +1,6 @@
 /** `ctl cordon`, `uncordon`, `drain`: what may run on a machine. */
 import type { NodeDetailView, SchedulingResultView } from '../../admin-api/views/nodes.js';
 import { parseDuration } from '../../config/units.js';
-import { systemClock } from '../../shared/clock.js';
 import { EXIT, OperatorError } from '../../shared/errors.js';
 import { QuietExit } from '../failure.js';
 import { usageError } from '../llmgw-command.js';
@@ -168,8 +167,8 @@ export class CtlDrainCommand extends SchedulingCommand {
         const line = drainProgress(node);
         if (line !== told) this.say([`${id}: ${line}`]);
         told = line;
-        if (isEnded(node, sequence)) return;
-        await new Promise<void>((resolve) => systemClock.setTimer(LOOK_EVERY_MS, resolve));
+        if (isEnded(node, sequence, this.clock.wallMs())) return;
+        await new Promise<void>((resolve) => this.clock.setTimer(LOOK_EVERY_MS, resolve));
       }
     } finally {
       process.off('SIGINT', interrupted);
@@ -181,14 +180,14 @@ export class CtlDrainCommand extends SchedulingCommand {
   }
 }
 
-function isEnded({ id, scheduling }: NodeDetailView, sequence: number): boolean {
+function isEnded({ id, scheduling }: NodeDetailView, sequence: number, nowMs: number): boolean {
   if (scheduling.target !== 'drained' || scheduling.sequence !== sequence) {
     throw new OperatorError('conflict', `the drain of ${id} was replaced: it is now ${scheduling.target}`);
   }
   if (scheduling.state === 'drained') return true;
   const { since, deadlineMs } = scheduling;
   if (since === undefined || deadlineMs === undefined) return false;
-  if (systemClock.wallMs() <= Date.parse(since) + deadlineMs) return false;
+  if (nowMs <= Date.parse(since) + deadlineMs) return false;
   process.stderr.write(`the deadline of the drain of ${id} is over and it has not ended\n`);
   throw new QuietExit(EXIT.timedOut);
 }

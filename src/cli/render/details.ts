@@ -1,13 +1,13 @@
 /** One object at a time, for `ctl status`, `node`, `model` and `replica`. */
 import type { ModelDetailView } from '../../admin-api/views/models.js';
 import type { NodeDetailView } from '../../admin-api/views/nodes.js';
-import type { ReplicaDetailView, ShardView } from '../../admin-api/views/replicas.js';
+import type { BackoffView, ReplicaDetailView, ShardView } from '../../admin-api/views/replicas.js';
 import type { StatusView } from '../../admin-api/views/status.js';
 import type { Reason } from '../../domain/cluster.js';
 import { GPU_COLUMNS, REPLICA_COLUMNS, SHARD_COLUMNS } from './list-columns.js';
 import { paint, toneOf, type Surface } from './style.js';
 import { renderFields, renderTable, type Column } from './table.js';
-import { age, bytes, count, labels, plain, plainLines, span, tally, until } from './values.js';
+import { agoSince, bytes, count, labels, plain, plainLines, span, tally, until } from './values.js';
 
 const section = (title: string, lines: readonly string[], surface: Surface): string[] =>
   lines.length === 0 ? [] : ['', paint(title, 'strong', surface), ...lines];
@@ -40,7 +40,7 @@ export function renderStatus(status: StatusView, surface: Surface): string[] {
         'Last plan',
         plan === undefined
           ? undefined
-          : `#${plan.number}, ${age(plan.at, surface.nowMs)} ago, ${count(plan.actions, 'action')} in ${span(plan.durationMs)}`,
+          : `#${plan.number}, ${agoSince(plan.at, surface.nowMs)}, ${count(plan.actions, 'action')} in ${span(plan.durationMs)}`,
       ],
       ['Plan refused', plan?.refused?.message, 'bad'],
       [
@@ -48,7 +48,7 @@ export function renderStatus(status: StatusView, surface: Surface): string[] {
         store === undefined || store.ok ? undefined : `takes no writes: ${store.reason ?? ''}`,
         'bad',
       ],
-      ['Configuration', `read ${age(config.loadedAt, surface.nowMs)} ago`],
+      ['Configuration', `read ${agoSince(config.loadedAt, surface.nowMs)}`],
       ['Reload refused', config.lastError, 'bad'],
       ['Clients', addresses.client],
       ['Admin', addresses.admin],
@@ -90,7 +90,7 @@ export function renderNode(node: NodeDetailView, surface: Surface): string[] {
       ['Agent', node.agentVersion],
       [
         'Last report',
-        node.lastReportAt === undefined ? undefined : `${age(node.lastReportAt, surface.nowMs)} ago`,
+        node.lastReportAt === undefined ? undefined : agoSince(node.lastReportAt, surface.nowMs),
       ],
       ['Engines', node.engines.map(engineText).join(', ')],
       ['Weights here', node.weightsPresent.join(', ')],
@@ -129,7 +129,7 @@ export function renderNode(node: NodeDetailView, surface: Surface): string[] {
       'Agents refused under this name',
       (node.refused ?? []).map(
         (refused) =>
-          `  ${age(refused.at, surface.nowMs)} ago from ${plain(refused.from)}: ${plain(refused.reason.message)}${refused.count > 1 ? ` (${refused.count} times)` : ''}`,
+          `  ${agoSince(refused.at, surface.nowMs)} from ${plain(refused.from)}: ${plain(refused.reason.message)}${refused.count > 1 ? ` (${refused.count} times)` : ''}`,
       ),
       surface,
     ),
@@ -154,6 +154,8 @@ function table<T>(
 }
 
 export function renderModel(model: ModelDetailView, surface: Surface): string[] {
+  // Nobody places what only static endpoints serve.
+  const placed = model.profiles.length > 0;
   const scaled =
     model.declared === undefined || model.declared === model.desired
       ? ''
@@ -165,7 +167,7 @@ export function renderModel(model: ModelDetailView, surface: Surface): string[] 
       ['Source', model.source],
       [
         'Replicas',
-        `${model.ready} of ${model.desired} ready${scaled}`,
+        placed ? `${model.ready} of ${model.desired} ready${scaled}` : undefined,
         model.ready >= model.desired ? 'good' : 'bad',
       ],
       [
@@ -178,7 +180,7 @@ export function renderModel(model: ModelDetailView, surface: Surface): string[] 
       ['Why', model.reason === undefined ? undefined : `${model.reason.message} (${model.reason.code})`],
       ['Routing', model.routingProfile],
       ['Fallback', model.fallback.join(', ')],
-      ['Priority', model.priority],
+      ['Priority', placed ? model.priority : undefined],
       ['Static', model.staticEndpoints.join(', ')],
     ],
     surface,
@@ -193,10 +195,10 @@ export function renderModel(model: ModelDetailView, surface: Surface): string[] 
       surface,
     ),
     ...section(
-      'Waiting after failures',
+      'Failures not forgotten yet',
       model.backoffs.map(
         (backoff) =>
-          `  ${backoff.replicaId} on ${backoff.nodeId}: ${backoff.cause} ${backoff.failures}x, ${backoff.permanent ? 'waits for an operator or a changed profile' : `next try ${until(backoff.nextTryAt, surface.nowMs)}`}`,
+          `  ${backoff.replicaId} on ${backoff.nodeId}: ${backoff.cause} ${backoff.failures}x, ${afterFailure(backoff, surface)}`,
       ),
       surface,
     ),
@@ -211,6 +213,11 @@ export function renderModel(model: ModelDetailView, surface: Surface): string[] 
     ...section('Holds', model.conditions.map(reasonLine), surface),
     ...section('Not done, and why', model.notDone.map(notDoneLine), surface),
   ];
+}
+
+function afterFailure({ permanent, nextTryAt }: BackoffView, { nowMs }: Surface): string {
+  if (permanent) return 'waits for an operator or a changed profile';
+  return Date.parse(nextTryAt) <= nowMs ? 'may be tried again' : `next try ${until(nextTryAt, nowMs)}`;
 }
 
 const PROFILE_COLUMNS: readonly Column<ModelDetailView['profiles'][number]>[] = [
@@ -230,7 +237,7 @@ export function renderReplica(replica: ReplicaDetailView, surface: Surface): str
       ['Replica', replica.id],
       [
         'Model',
-        `${replica.model}, profile ${replica.profile}${replica.engine === undefined ? '' : `, engine ${replica.engine}`}`,
+        `${replica.model}, ${replica.profile === '' ? 'no profile yet' : `profile ${replica.profile}`}${replica.engine === undefined ? '' : `, engine ${replica.engine}`}`,
       ],
       ['State', replica.state, toneOf(replica.state)],
       [
@@ -248,15 +255,15 @@ export function renderReplica(replica: ReplicaDetailView, surface: Surface): str
       ['Address', replica.address],
       ['Generation', replica.generation],
       ['Restarts', replica.restarts],
-      ['Created', `${age(replica.createdAt, surface.nowMs)} ago`],
+      ['Created', agoSince(replica.createdAt, surface.nowMs)],
       [
         'Ready since',
-        replica.readySince === undefined ? undefined : `${age(replica.readySince, surface.nowMs)} ago`,
+        replica.readySince === undefined ? undefined : agoSince(replica.readySince, surface.nowMs),
       ],
       ['Replaces', replica.replaces],
       [
         'Next try',
-        backoff === undefined
+        backoff === undefined || !['backoff', 'failed'].includes(replica.state)
           ? undefined
           : backoff.permanent
             ? 'after the cause is removed'
@@ -266,7 +273,9 @@ export function renderReplica(replica: ReplicaDetailView, surface: Surface): str
         'Last failure',
         backoff === undefined
           ? undefined
-          : `${backoff.cause}${backoff.lastMessage === undefined ? '' : `: ${backoff.lastMessage}`} (${backoff.failures}x)`,
+          : replica.reason?.code === 'failed'
+            ? `${backoff.failures}x this one on ${backoff.nodeId}`
+            : `${backoff.cause}${backoff.lastMessage === undefined ? '' : `: ${backoff.lastMessage}`} (${backoff.failures}x)`,
         'bad',
       ],
     ],

@@ -2,7 +2,7 @@
 import type { PlacementView } from '../../admin-api/views/models.js';
 import type { GpuVerdict, NodeVerdict, ProfileExplanation, Reason } from '../../domain/cluster.js';
 import { paint, type Surface } from './style.js';
-import { age, bytes, count, plain } from './values.js';
+import { agoSince, bytes, count, plain } from './values.js';
 
 export function renderPlacement(view: PlacementView, surface: Surface): string[] {
   const { explanation } = view;
@@ -22,9 +22,9 @@ function headline(view: PlacementView, surface: Surface): string {
   const when =
     view.basis === 'now'
       ? 'as it would be decided now'
-      : `as it was decided ${age(view.at, surface.nowMs)} ago${view.replicaId === undefined ? '' : ` for ${view.replicaId}`}`;
+      : `as it was decided ${agoSince(view.at, surface.nowMs)}${view.replicaId === undefined ? '' : ` for ${view.replicaId}`}`;
   return paint(
-    `${plain(view.model)}: ${view.have} of ${count(view.desired, 'replica')} placed, ${when}`,
+    `${plain(view.model)}: ${count(view.have, 'replica')} placed, ${view.desired} wanted, ${when}`,
     'strong',
     surface,
   );
@@ -106,9 +106,11 @@ function renderGpu(gpu: GpuVerdict, surface: Surface): string[] {
   const memory =
     gpu.memoryFreeBytes === undefined && gpu.memoryNeededBytes === undefined
       ? ''
-      : `${bytes(gpu.memoryFreeBytes)} free${gpu.memoryNeededBytes === undefined ? '' : ` of ${bytes(gpu.memoryNeededBytes)} needed`}`;
+      : `${bytes(gpu.memoryFreeBytes)} free${gpu.memoryNeededBytes === undefined ? '' : `, ${bytes(gpu.memoryNeededBytes)} needed`}`;
   const held = gpu.heldBy.length === 0 ? '' : `held by ${gpu.heldBy.join(', ')}`;
   const why = gpu.reasons.map((reason) => `${plain(reason.message)} (${plain(reason.code)})`).join('; ');
-  const parts = [plain(gpu.type), memory, held, why].filter((part) => part !== '');
-  return [`    ${verdictText}  ${gpu.uuid}  ${parts.join('  ')}`];
+  // A reason has the numbers and holders that matter to it.
+  const parts = gpu.fits ? [plain(gpu.type), memory, held] : [plain(gpu.type), why];
+  const shown = parts.filter((part) => part !== '');
+  return [`    ${verdictText}  ${gpu.uuid}  ${shown.join('  ')}`];
 }

@@ -1,7 +1,7 @@
 /** What became of one request: when, where to, why there. */
 import { paint, toneOf, type Surface } from './style.js';
 import { renderTable, type Column } from './table.js';
-import { age, bytes, plain, span } from './values.js';
+import { ago, bytes, plain, span } from './values.js';
 
 /** `GET requests/{id}/explain`; every field but the id may be missing while the request runs. */
 export interface RequestView {
@@ -72,8 +72,7 @@ export function renderRequest(view: RequestView, surface: Surface): string[] {
 
 function headline(view: RequestView, surface: Surface): string[] {
   const receivedMs = view.receivedAt === undefined ? view.receivedWallMs : Date.parse(view.receivedAt);
-  const when =
-    receivedMs === undefined ? '' : `, ${age(new Date(receivedMs).toISOString(), surface.nowMs)} ago`;
+  const when = receivedMs === undefined ? '' : `, ${ago(surface.nowMs - receivedMs)}`;
   const name = view.model ?? 'no model yet';
   const asked = view.alias === undefined ? name : `${name} (asked for as ${view.alias})`;
   const outcome = view.error ?? (view.status === undefined ? 'running' : `status ${view.status}`);

@@ -5,7 +5,7 @@ import type { EndpointView, ReplicaSummaryView, ShardView } from '../../admin-ap
 import type { EventView } from '../../admin-api/views/status.js';
 import { toneOf } from './style.js';
 import type { Column } from './table.js';
-import { age, bytes, labels, plain, span, tally, until } from './values.js';
+import { age, ago, bytes, count, labels, plain, span, tally, until } from './values.js';
 
 /** `Ready,cordoned`: liveness and scheduling in one word pair, as operators read nodes elsewhere. */
 const nodeState = ({ state, scheduling }: NodeSummaryView): string =>
@@ -44,6 +44,9 @@ function nodeNote(node: NodeSummaryView): string {
   return [
     node.stateReason ?? '',
     ...conditions,
+    node.gpus.healthy < node.gpus.total
+      ? `${count(node.gpus.total - node.gpus.healthy, 'GPU')} not healthy`
+      : '',
     refused === undefined ? '' : `refused ${refused.count}x: ${refused.reason.message}`,
   ]
     .filter((part) => part !== '')
@@ -125,7 +128,10 @@ function replicaNote(replica: ReplicaSummaryView, nowMs: number): string {
   const parts = [
     replica.progress,
     replica.reason?.message,
-    replica.nextTryAt === undefined ? undefined : `next try ${until(replica.nextTryAt, nowMs)}`,
+    // A reason of the server's that says it already is not told twice.
+    replica.nextTryAt === undefined || replica.reason?.message.includes('next try')
+      ? undefined
+      : `next try ${until(replica.nextTryAt, nowMs)}`,
     replica.replaces === undefined ? undefined : `replaces ${replica.replaces}`,
     replica.intent === 'run' ? undefined : replica.intentReason.message,
   ];
@@ -152,7 +158,7 @@ export const ENDPOINT_COLUMNS: readonly Column<EndpointView>[] = [
   },
   {
     title: 'LAST BYTE',
-    cell: ({ lastByteAgeMs }) => (lastByteAgeMs === undefined ? undefined : `${span(lastByteAgeMs)} ago`),
+    cell: ({ lastByteAgeMs }) => (lastByteAgeMs === undefined ? undefined : ago(lastByteAgeMs)),
     right: true,
   },
   { title: 'POOL', cell: (endpoint) => endpoint.pool, wide: true },

@@ -4,7 +4,7 @@ import type { EndpointView } from '../../admin-api/views/replicas.js';
 import type { StatusView } from '../../admin-api/views/status.js';
 import { paint, type Surface } from './style.js';
 import { renderTable, type Column } from './table.js';
-import { count, span } from './values.js';
+import { ago, count, span } from './values.js';
 
 export interface TopData {
   readonly status: StatusView;
@@ -39,7 +39,7 @@ const COLUMNS: readonly Column<Row>[] = [
   },
   {
     title: 'LAST BYTE',
-    cell: ({ lastByteAgeMs }) => (lastByteAgeMs === undefined ? undefined : `${span(lastByteAgeMs)} ago`),
+    cell: ({ lastByteAgeMs }) => (lastByteAgeMs === undefined ? undefined : ago(lastByteAgeMs)),
     right: true,
   },
 ];

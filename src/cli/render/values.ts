@@ -43,6 +43,16 @@ export function age(iso: string | undefined, nowMs: number): string {
   return iso === undefined ? MISSING : span(Math.max(0, nowMs - Date.parse(iso)));
 }
 
+/** `2m ago`; what is less than a second old has just happened. */
+export function ago(ms: number): string {
+  return ms < 1_000 ? 'just now' : `${span(ms)} ago`;
+}
+
+/** The same, since an ISO 8601 moment. */
+export function agoSince(iso: string, nowMs: number): string {
+  return ago(nowMs - Date.parse(iso));
+}
+
 /** Time until an ISO 8601 moment; `now` once it is past. */
 export function until(iso: string, nowMs: number): string {
   const ms = Date.parse(iso) - nowMs;

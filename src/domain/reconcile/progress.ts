@@ -210,7 +210,6 @@ function noteFailure(pass: Pass, record: ReplicaRecord, failure: Failure): void 
   });
   pass.putBackoff(backoff, reason);
   pass.remember(record, { retryAtMs: pass.nowMs + backoff.delayMs });
-  pass.events.push({ subject: `replica/${record.id}`, reason });
 }
 
 /** A failed generation: every rank is stopped, and once that is sure its place is given back. */
