@@ -1,5 +1,13 @@
 /** Everything a reconcile pass may look at: what is wanted, decided, seen and remembered, and what the router counted. */
-import type { BackoffRecord, LearnedFact, NodeView, Reason, ReplicaRecord, Verdict } from './cluster.js';
+import type {
+  BackoffRecord,
+  LearnedFact,
+  NodeView,
+  PlacementExplanation,
+  Reason,
+  ReplicaRecord,
+  Verdict,
+} from './cluster.js';
 import type { ModelSpec } from './model-spec.js';
 
 /**
@@ -22,6 +30,17 @@ export interface ControlMemory {
   readonly orphans: ReadonlyMap<string, number>;
   /** Conditions of the last pass by subject and code: one is told when it begins and when it ends. */
   readonly conditions: ReadonlyMap<string, StandingCondition>;
+  /** Why models without a place have none, by name: in a large fleet not every one is explained anew in every pass. */
+  readonly nowhere: ReadonlyMap<string, NowhereMemory>;
+}
+
+/** An explanation of "fits nowhere" and when it was made; without one while the model waits for its turn. */
+export interface NowhereMemory {
+  /** The declaration it is about; another one needs another explanation. */
+  readonly model: ModelSpec;
+  /** -Infinity without an explanation: longest without one is next. */
+  readonly atMs: number;
+  readonly explanation?: PlacementExplanation;
 }
 
 /** What holds of a subject (`node/n1`, `model/m`, `replica/r`) without anything to be done about it by itself. */
@@ -70,6 +89,7 @@ export const NO_MEMORY: ControlMemory = {
   commands: new Map(),
   orphans: new Map(),
   conditions: new Map(),
+  nowhere: new Map(),
 };
 
 /** Everything reconcile may look at. */

@@ -63,12 +63,12 @@ export class Bookings {
     model: string,
     shard: Pick<ShardAssignment, 'shardId' | 'gpuMemoryBytes'>,
   ): void {
-    const holders = node.gpus.get(uuid) ?? [];
-    if (holders.some((holder) => holder.shardId === shard.shardId)) return;
-    const memory = shard.gpuMemoryBytes;
-    const holder = { shardId: shard.shardId, model };
-    holders.push(memory === undefined ? holder : { ...holder, memoryBytes: memory });
-    node.gpus.set(uuid, holders);
+    const holders = node.gpus.get(uuid);
+    if (holders?.some((holder) => holder.shardId === shard.shardId) === true) return;
+    const { shardId, gpuMemoryBytes: memoryBytes } = shard;
+    const holder = memoryBytes === undefined ? { shardId, model } : { shardId, model, memoryBytes };
+    if (holders === undefined) node.gpus.set(uuid, [holder]);
+    else holders.push(holder);
   }
 
   #node(nodeId: string): NodeBookings {

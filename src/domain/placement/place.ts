@@ -5,6 +5,7 @@
 import type {
   GpuVerdict,
   NodeVerdict,
+  NodeView,
   PlacementExplanation,
   ProfileExplanation,
   Reason,
@@ -27,12 +28,12 @@ import {
   chooseGpus,
   countDomains,
   type DomainCounts,
+  isSpread,
   type Place,
-  type Scores,
   scorePlace,
   totalOf,
 } from './scores.js';
-import type { FoundDevices, PlacementQuery, PlacementWorld } from './world.js';
+import type { PlacementQuery, PlacementWorld } from './world.js';
 
 /** A decided place: nothing is held yet. */
 export interface Placement {
@@ -49,8 +50,8 @@ export function place(world: PlacementWorld, query: PlacementQuery): Placement |
   const domains = countDomains(world, query);
   let demoted: Placement | undefined;
   for (const profile of query.model.profiles) {
-    const ranked = rank(fittingPlaces(candidatesFor(world, query, profile), domains));
-    const placement = assign(world, query, profile, ranked);
+    const places = fittingPlaces(world, query, profile, domains);
+    const placement = assign(world, query, profile, places);
     if (placement === undefined) continue;
     if (!isDemoted(world, query, placement)) return placement;
     demoted ??= placement;
@@ -60,16 +61,19 @@ export function place(world: PlacementWorld, query: PlacementQuery): Placement |
 
 /** The whole story of a placement: every node and GPU once per profile, with all its reasons or its scores. */
 export function explain(world: PlacementWorld, query: PlacementQuery): PlacementExplanation {
-  const profiles = query.model.profiles.map((profile) => explainProfile(world, query, profile));
   const chosen = place(world, query);
-  if (chosen !== undefined) {
-    const { profile, shards, beat } = chosen;
-    return {
-      model: query.model.name,
-      profiles,
-      chosen: { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) },
-    };
-  }
+  if (chosen === undefined) return explainNowhere(world, query);
+  const { profile, shards, beat } = chosen;
+  return {
+    model: query.model.name,
+    profiles: query.model.profiles.map((one) => explainProfile(world, query, one)),
+    chosen: { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) },
+  };
+}
+
+/** The story of a query for which {@link place} found nothing. */
+export function explainNowhere(world: PlacementWorld, query: PlacementQuery): PlacementExplanation {
+  const profiles = query.model.profiles.map((profile) => explainProfile(world, query, profile));
   return {
     model: query.model.name,
     profiles,
@@ -91,75 +95,94 @@ function blockedReason(model: ModelSpec, profiles: readonly ProfileExplanation[]
 
 // ---------------------------------------------------------------- candidates
 
-function candidatesFor(
+function candidateOf(
   world: PlacementWorld,
   query: PlacementQuery,
   profile: Profile,
-): readonly NodeCandidate[] {
-  const { model } = query;
-  return world.nodes.map((node) => ({
-    world,
-    query,
-    model,
-    profile,
-    node,
-    bookings: world.bookings.on(node.id),
-  }));
+  node: NodeView,
+): NodeCandidate {
+  return { world, query, model: query.model, profile, node, bookings: world.bookings.on(node.id) };
 }
 
-/** A place with its scores, ready to be compared. */
-interface RankedPlace {
+/** A place ready to be compared. Without the parts of its score: thousands are kept for a pass, a few are ever told. */
+export interface RankedPlace {
   readonly place: Place;
-  readonly scores: Scores;
   readonly total: number;
 }
 
-function fittingPlaces(candidates: readonly NodeCandidate[], domains: DomainCounts): readonly RankedPlace[] {
+const NO_PLACES: readonly RankedPlace[] = [];
+
+function fittingPlaces(
+  world: PlacementWorld,
+  query: PlacementQuery,
+  profile: Profile,
+  domains: DomainCounts,
+): readonly RankedPlace[] {
   const ranked: RankedPlace[] = [];
-  for (const candidate of candidates) {
-    if (!passes(NODE_FILTERS, candidate)) continue;
-    for (const found of placesOn(candidate)) ranked.push(score(found, domains));
+  const { memo } = world;
+  const spread = isSpread(query.model);
+  for (const node of world.nodes) {
+    // With a history of its own on the node, or a copy that leaves it, a replica's answer is its own.
+    const own =
+      spread ||
+      query.leaving?.includes(node.id) === true ||
+      world.failures.of(query.replicaId, node.id).length > 0;
+    const find = () => placesFor(candidateOf(world, query, profile, node), domains);
+    const found = memo === undefined || own ? find() : memo.places(world, query.model, profile, node, find);
+    for (const one of found) ranked.push(one);
   }
   return ranked;
 }
 
+function placesFor(candidate: NodeCandidate, domains: DomainCounts): readonly RankedPlace[] {
+  if (!passes(NODE_FILTERS, candidate)) return NO_PLACES;
+  return placesOn(candidate).map((found) => score(found, domains));
+}
+
 function score(found: Place, domains: DomainCounts): RankedPlace {
-  const scores = scorePlace(found, domains);
-  return { place: found, scores, total: totalOf(scores, found.candidate.profile.gpus) };
+  return { place: found, total: totalOf(scorePlace(found, domains), found.candidate.profile.gpus) };
 }
 
 /** One place per GPU type that has enough usable devices; one place without devices for CPU work. */
 function placesOn(candidate: NodeCandidate): readonly Place[] {
-  const { memo } = candidate.world;
-  const found =
-    memo === undefined ? devicesOn(candidate) : memo.devices(candidate, () => devicesOn(candidate));
-  return found.map(({ gpus, leftOver: left }) => ({ candidate, gpus, leftOver: left }));
+  const { profile, node } = candidate;
+  // Too few there are whatever state they are in.
+  if (node.gpus.length < profile.gpus) return NO_DEVICES;
+  const usable: GpuCandidate[] = [];
+  for (const gpu of profile.gpus === 0 ? [] : node.gpus) {
+    const one = gpuCandidate(candidate, gpu);
+    if (passes(GPU_FILTERS, one)) usable.push(one);
+  }
+  return placesWith(candidate, usable);
 }
 
-/** Must depend on nothing of the query but its model: it is remembered for the other replicas of it. */
-function devicesOn(candidate: NodeCandidate): readonly FoundDevices<GpuCandidate>[] {
-  const { profile, node, bookings, model } = candidate;
-  if (profile.gpus === 0) return [{ gpus: [], leftOver: 0 }];
-  if (node.gpus.length === 0) return [];
-  const found: FoundDevices<GpuCandidate>[] = [];
-  for (const [, usable] of usableByType(candidate)) {
-    if (usable.length < profile.gpus) continue;
-    const gpus = chooseGpus(usable, profile.gpus, bookings, model);
-    found.push({ gpus, leftOver: leftOver(usable, gpus) });
+const NO_DEVICES: readonly Place[] = [];
+
+/** The places made of devices that pass every filter. */
+function placesWith(candidate: NodeCandidate, usable: readonly GpuCandidate[]): readonly Place[] {
+  const { profile, bookings, model } = candidate;
+  if (profile.gpus === 0) return [{ candidate, gpus: [], leftOver: 0 }];
+  if (usable.length < profile.gpus) return NO_DEVICES;
+  const found: Place[] = [];
+  for (const ofType of byType(usable)) {
+    if (ofType.length < profile.gpus) continue;
+    const gpus = chooseGpus(ofType, profile.gpus, bookings, model);
+    found.push({ candidate, gpus, leftOver: leftOver(ofType, gpus) });
   }
   return found;
 }
 
-function usableByType(candidate: NodeCandidate): ReadonlyMap<string, readonly GpuCandidate[]> {
+/** By type, in the order in which the types come. Nearly every machine has one. */
+function byType(usable: readonly GpuCandidate[]): readonly (readonly GpuCandidate[])[] {
+  const first = usable[0]?.gpu.type;
+  if (usable.every(({ gpu }) => gpu.type === first)) return [usable];
   const types = new Map<string, GpuCandidate[]>();
-  for (const gpu of candidate.node.gpus) {
-    const one = gpuCandidate(candidate, gpu);
-    if (!passes(GPU_FILTERS, one)) continue;
-    const list = types.get(gpu.type);
-    if (list === undefined) types.set(gpu.type, [one]);
+  for (const one of usable) {
+    const list = types.get(one.gpu.type);
+    if (list === undefined) types.set(one.gpu.type, [one]);
     else list.push(one);
   }
-  return types;
+  return [...types.values()];
 }
 
 /** What stays free: devices nobody holds count 1 each, partly held ones by their free share. */
@@ -176,12 +199,11 @@ function leftOver(usable: readonly GpuCandidate[], chosen: readonly GpuCandidate
 
 // ---------------------------------------------------------------- choice
 
-/** Best first; equal totals by node id and GPU type, so that the same input always gives the same answer. */
-function rank(places: readonly RankedPlace[]): readonly RankedPlace[] {
-  return places.toSorted((a, b) => b.total - a.total || compareTies(a.place, b.place));
+/** The better one first; equal totals by node id and GPU type, so that the same input always gives the same answer. */
+function compareRanked(a: RankedPlace, b: RankedPlace): number {
+  return b.total - a.total || compareTies(a.place, b.place);
 }
 
-/** In an empty fleet all totals are equal, so this decides every comparison of a sort. */
 function compareTies(a: Place, b: Place): number {
   return (
     compareText(a.candidate.node.id, b.candidate.node.id) ||
@@ -198,9 +220,9 @@ function assign(
   world: PlacementWorld,
   query: PlacementQuery,
   profile: Profile,
-  ranked: readonly RankedPlace[],
+  places: readonly RankedPlace[],
 ): Placement | undefined {
-  for (const group of gangs(ranked, profile.shards)) {
+  for (const group of gangs(places, profile.shards)) {
     const sites = group.map(({ place: { candidate } }) => candidate);
     const ports = choosePorts(sites, world.portRange, query.replicaId, query.generation);
     if (ports === undefined) continue;
@@ -215,24 +237,40 @@ function assign(
         ports: ports[rankNumber] ?? { http: 0 },
       };
     });
-    const beat = runnerUp(ranked, group);
+    const beat = runnerUp(places, group);
     return { profile, shards, ...(beat === undefined ? {} : { beat }) };
   }
   return undefined;
 }
 
-/** Possible gangs, best first: for each GPU type its best `size` nodes. A single shard is a gang of one. */
-function gangs(ranked: readonly RankedPlace[], size: number): readonly (readonly RankedPlace[])[] {
+/**
+ * Possible gangs, best first: for each GPU type its best `size` nodes. A single shard is a gang of one. Takes the best of each
+ * type without sorting the rest: of a thousand places all but a few are never looked at again.
+ */
+function gangs(places: readonly RankedPlace[], size: number): readonly (readonly RankedPlace[])[] {
   const byType = new Map<string, RankedPlace[]>();
-  for (const one of ranked) {
+  for (const one of places) {
+    // A node has one place per type, so a type's places are on different nodes.
     const type = one.place.gpus[0]?.gpu.type ?? '';
-    const group = byType.get(type) ?? [];
-    if (group.length < size && !group.some(({ place: p }) => p.candidate.node === one.place.candidate.node))
-      group.push(one);
-    byType.set(type, group);
+    const group = byType.get(type);
+    if (group === undefined) byType.set(type, [one]);
+    else keepBest(group, one, size);
   }
   const whole = [...byType.values()].filter((group) => group.length === size);
-  return whole.toSorted((a, b) => gangTotal(b) - gangTotal(a));
+  return whole.toSorted((a, b) => gangTotal(b) - gangTotal(a) || compareFirst(a, b));
+}
+
+/** Takes `one` into the sorted `group` if it is among the best `size`. */
+function keepBest(group: RankedPlace[], one: RankedPlace, size: number): void {
+  const last = group.at(-1);
+  if (group.length >= size && last !== undefined && compareRanked(last, one) < 0) return;
+  const at = group.findIndex((other) => compareRanked(one, other) < 0);
+  group.splice(at === -1 ? group.length : at, 0, one);
+  if (group.length > size) group.pop();
+}
+
+function compareFirst([a]: readonly RankedPlace[], [b]: readonly RankedPlace[]): number {
+  return a === undefined || b === undefined ? 0 : compareRanked(a, b);
 }
 
 function gangTotal(group: readonly RankedPlace[]): number {
@@ -240,13 +278,18 @@ function gangTotal(group: readonly RankedPlace[]): number {
 }
 
 function runnerUp(
-  ranked: readonly RankedPlace[],
+  places: readonly RankedPlace[],
   group: readonly RankedPlace[],
 ): { readonly nodeId: string; readonly byScore: number } | undefined {
-  const nodes = new Set(group.map((one) => one.place.candidate.node.id));
-  const next = ranked.find((one) => !nodes.has(one.place.candidate.node.id));
   const last = group.at(-1);
-  if (next === undefined || last === undefined) return undefined;
+  if (last === undefined) return undefined;
+  const nodes = new Set(group.map((one) => one.place.candidate.node));
+  let next: RankedPlace | undefined;
+  for (const one of places) {
+    const better = next === undefined || compareRanked(one, next) < 0;
+    if (better && !nodes.has(one.place.candidate.node)) next = one;
+  }
+  if (next === undefined) return undefined;
   return { nodeId: next.place.candidate.node.id, byScore: last.total - next.total };
 }
 
@@ -274,13 +317,11 @@ function explainProfile(
 ): ProfileExplanation {
   const domains = countDomains(world, query);
   const nodesShown = shown === undefined ? world.nodes : world.nodes.filter(({ id }) => shown.has(id));
-  const candidates = candidatesFor({ ...world, nodes: nodesShown }, query, profile);
-  const nodes = [
-    ...candidates.map((candidate) => explainNode(candidate, domains)),
-    ...unknownPins(world, query.model),
-  ];
+  const told = nodesShown.map((node) => explainNode(candidateOf(world, query, profile, node), domains));
+  const nodes = [...told.map(({ verdict }) => verdict), ...unknownPins(world, query.model)];
   const fitting = nodes.filter((node) => node.fits).length;
-  const placement = assign(world, query, profile, rank(fittingPlaces(candidates, domains)));
+  const places = told.flatMap((one) => one.places);
+  const placement = assign(world, query, profile, places);
   const reasons: Reason[] = [];
   if (nodes.length === 0) reasons.push(placementReason('no_nodes', 'no node is known'));
   if (placement === undefined && profile.shards > 1 && nodes.length > 0)
@@ -294,15 +335,25 @@ function explainProfile(
   return { profile: profile.name, fits: placement !== undefined, nodes, reasons };
 }
 
-function explainNode(candidate: NodeCandidate, domains: DomainCounts): NodeVerdict {
+/** What is told of a node, and the places it was told from; none on a node that does not fit. */
+function explainNode(
+  candidate: NodeCandidate,
+  domains: DomainCounts,
+): { readonly verdict: NodeVerdict; readonly places: readonly RankedPlace[] } {
   const { node, profile } = candidate;
   const reasons = [...reasonsOf(NODE_FILTERS, candidate)];
-  const gpus = node.gpus.map((gpu) => explainGpu(gpuCandidate(candidate, gpu)));
-  const places = rank(placesOn(candidate).map((found) => score(found, domains)));
+  const devices = node.gpus.map((gpu) => gpuCandidate(candidate, gpu));
+  const gpus = devices.map(explainGpu);
+  // A device without a reason against it is one that passes: the same filters.
+  const usable = devices.filter((_device, index) => gpus[index]?.fits === true);
+  const places = placesWith(candidate, usable).map((found) => score(found, domains));
   if (places.length === 0) reasons.push(tooFewGpus(profile, gpus));
-  const best = places[0];
-  if (reasons.length > 0 || best === undefined) return { nodeId: node.id, fits: false, reasons, gpus };
-  return { nodeId: node.id, fits: true, reasons, scores: best.scores, total: best.total, gpus };
+  const best = places.toSorted(compareRanked)[0];
+  if (reasons.length > 0 || best === undefined)
+    return { verdict: { nodeId: node.id, fits: false, reasons, gpus }, places: NO_PLACES };
+  const { place: found, total } = best;
+  const scores = scorePlace(found, domains);
+  return { verdict: { nodeId: node.id, fits: true, reasons, scores, total, gpus }, places };
 }
 
 function tooFewGpus(profile: Profile, gpus: readonly GpuVerdict[]): Reason {
@@ -344,7 +395,7 @@ function unknownPins(world: PlacementWorld, model: ModelSpec): readonly NodeVerd
 }
 
 /** Nodes kept in a stored explanation; the whole one is made again on demand. */
-const STORED_NODES_MAX = 16;
+const STORED_NODES_MAX = 8;
 
 /**
  * The explanation kept with a decision: whole in a small cluster; in a large one the chosen nodes, the one they beat, and some of

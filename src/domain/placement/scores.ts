@@ -43,7 +43,7 @@ export type DomainCounts = ReadonlyMap<string, number>;
 export function countDomains({ nodes, bookings }: PlacementWorld, query: PlacementQuery): DomainCounts {
   const counts = new Map<string, number>();
   const { name, placement } = query.model;
-  if (placement.strategy !== 'spread' && placement.spreadBy === undefined) return counts;
+  if (!isSpread(query.model)) return counts;
   for (const node of nodes) {
     const count = bookings.on(node.id).models.get(name);
     if (count === undefined) continue;
@@ -52,6 +52,11 @@ export function countDomains({ nodes, bookings }: PlacementWorld, query: Placeme
     counts.set(domain, (counts.get(domain) ?? 0) + staying);
   }
   return counts;
+}
+
+/** Whether copies of the model are to stand apart, so that where one goes depends on where all others are. */
+export function isSpread({ placement }: ModelSpec): boolean {
+  return placement.strategy === 'spread' || placement.spreadBy !== undefined;
 }
 
 /** The failure domain a node is in; a node without the label is a domain of its own. */
@@ -67,7 +72,7 @@ export function scorePlace(place: Place, domains: DomainCounts): Scores {
   const { leaving = [] } = candidate.query;
   const onNode = (bookings.models.get(model.name) ?? 0) - (leaving.includes(node.id) ? 1 : 0);
   const inDomain = domains.get(domainOf(node, spreadBy)) ?? 0;
-  const spreads = strategy === 'spread' || spreadBy !== undefined;
+  const spreads = isSpread(model);
   return {
     fresh: freshness(candidate),
     // Half for the domain, half for the node within it; under `pack` only the domain matters.
@@ -140,8 +145,10 @@ export function chooseGpus(
   bookings: NodeBookings,
   model: Pick<ModelSpec, 'name' | 'placement'>,
 ): readonly GpuCandidate[] {
-  const order = usable.toSorted((a, b) => compareGpus(a, b, bookings, model));
-  if (count === 1 || !usable.some(({ gpu }) => gpu.linkedTo.length > 0)) return order.slice(0, count);
+  const compare = (a: GpuCandidate, b: GpuCandidate) => compareGpus(a, b, bookings, model);
+  if (count === 1) return usable.length === 0 ? [] : [usable.reduce((a, b) => (compare(b, a) < 0 ? b : a))];
+  const order = usable.toSorted(compare);
+  if (!usable.some(({ gpu }) => gpu.linkedTo.length > 0)) return order.slice(0, count);
   let best: readonly GpuCandidate[] = [];
   let bestLinks = -1;
   for (const first of order) {
@@ -188,5 +195,7 @@ function compareGpus(
 
 /** Linked partners nobody holds: taking a device out of a whole pair spoils the pair. */
 function freeLinks(gpu: GpuReport, bookings: NodeBookings): number {
-  return gpu.linkedTo.filter((uuid) => holdersOf(bookings, uuid).length === 0).length;
+  let free = 0;
+  for (const uuid of gpu.linkedTo) if (holdersOf(bookings, uuid).length === 0) free += 1;
+  return free;
 }

@@ -3,7 +3,7 @@ import { specDigest } from '../catalog/spec-digest.js';
 import type { BackoffRecord, LearnedFact, NodeView } from '../cluster.js';
 import type { ModelSpec, Profile } from '../model-spec.js';
 import type { Bookings } from './bookings.js';
-import type { GpuCandidate } from './filters.js';
+import type { RankedPlace } from './place.js';
 
 export interface PlacementWorld {
   readonly nodes: readonly NodeView[];
@@ -16,54 +16,49 @@ export interface PlacementWorld {
   /** Wall time, ms, for back-offs that must outlive a restart. */
   readonly nowWallMs: number;
   /** What earlier questions of the same pass found; absent where only one is asked. */
-  readonly memo?: PlacementMemo<GpuCandidate>;
+  readonly memo?: PlacementMemo<RankedPlace>;
 }
 
-/** Devices of a node that would be taken for a profile, one set per GPU type that has enough, with what stays free. */
-export interface FoundDevices<Device> {
-  readonly gpus: readonly Device[];
-  readonly leftOver: number;
-}
-
-interface Remembered<Device> {
+interface Remembered<Found> {
   readonly node: NodeView;
   readonly model: ModelSpec;
   readonly bookings: number;
   readonly learned: number;
-  readonly found: readonly FoundDevices<Device>[];
+  readonly failures: number;
+  readonly found: readonly Found[];
 }
 
 /**
- * Devices found per profile and node. Sixteen replicas placed in one pass ask every device of the fleet the same question, and
- * only on the nodes that the ones before them took has the answer changed. Lives as long as its pass.
+ * Places found per profile and node. Sixteen replicas placed in one pass ask every node of the fleet the same question, and only
+ * on the nodes that the ones before them took has the answer changed. Only for questions that depend on nothing but model,
+ * profile and node. Lives as long as its pass.
  */
-export class PlacementMemo<Device> {
-  readonly #profiles = new Map<Profile, Map<string, Remembered<Device>>>();
+export class PlacementMemo<Found> {
+  readonly #profiles = new Map<Profile, Map<string, Remembered<Found>>>();
 
   /** What is remembered, or what `find` finds now. */
-  devices(
-    asked: {
-      readonly model: ModelSpec;
-      readonly profile: Profile;
-      readonly node: NodeView;
-      readonly bookings: { readonly revision: number };
-      readonly world: PlacementWorld;
-    },
-    find: () => readonly FoundDevices<Device>[],
-  ): readonly FoundDevices<Device>[] {
-    const { model, profile, node, bookings, world } = asked;
+  places(
+    world: PlacementWorld,
+    model: ModelSpec,
+    profile: Profile,
+    node: NodeView,
+    find: () => readonly Found[],
+  ): readonly Found[] {
     let nodes = this.#profiles.get(profile);
     if (nodes === undefined) this.#profiles.set(profile, (nodes = new Map()));
     const known = nodes.get(node.id);
+    const bookings = world.bookings.on(node.id).revision;
     const learned = world.learned.revision;
+    const failures = world.failures.revision;
     const holds =
       known?.node === node &&
       known.model === model &&
-      known.bookings === bookings.revision &&
-      known.learned === learned;
+      known.bookings === bookings &&
+      known.learned === learned &&
+      known.failures === failures;
     if (holds) return known.found;
     const found = find();
-    nodes.set(node.id, { node, model, bookings: bookings.revision, learned, found });
+    nodes.set(node.id, { node, model, bookings, learned, failures, found });
     return found;
   }
 }
@@ -83,12 +78,15 @@ export interface PlacementQuery {
 export class Failures {
   readonly #byReplicaNode = new Map<string, BackoffRecord[]>();
   readonly #parked = new Map<string, BackoffRecord>();
+  /** Grows with every failure that comes in. */
+  revision = 0;
 
   constructor(records: Iterable<BackoffRecord>) {
     for (const record of records) this.add(record);
   }
 
   add(record: BackoffRecord): void {
+    this.revision += 1;
     if (record.permanent) this.#parked.set(parkKey(record.model, record.profile, record.nodeId), record);
     const key = `${record.replicaId}/${record.nodeId}`;
     const list = this.#byReplicaNode.get(key);
@@ -119,7 +117,8 @@ function parkKey(model: string, profile: string, nodeId: string): string {
 
 /** Facts measured from real starts, by (model, profile, GPU type). */
 export class Learned {
-  readonly #facts = new Map<string, LearnedFact>();
+  /** By model and profile, then by GPU type: asked for every device, so without a key that must be built first. */
+  readonly #facts = new Map<string, Map<string, Map<string, LearnedFact>>>();
   /** Grows with every fact that comes in. */
   revision = 0;
 
@@ -129,11 +128,13 @@ export class Learned {
 
   put(fact: LearnedFact): void {
     this.revision += 1;
-    this.#facts.set(learnedKey(fact.model, fact.profile, fact.gpuType), fact);
+    const profiles = this.#facts.get(fact.model) ?? new Map<string, Map<string, LearnedFact>>();
+    const types = profiles.get(fact.profile) ?? new Map<string, LearnedFact>();
+    this.#facts.set(fact.model, profiles.set(fact.profile, types.set(fact.gpuType, fact)));
   }
 
   of(model: string, profile: string, gpuType: string): LearnedFact | undefined {
-    return this.#facts.size === 0 ? undefined : this.#facts.get(learnedKey(model, profile, gpuType));
+    return this.#facts.get(model)?.get(profile)?.get(gpuType);
   }
 }
 

@@ -62,7 +62,10 @@ class After {
   ) {
     const liveness = new Map(actionsOf(plan, 'setNodeLiveness').map((one) => [one.nodeId, one.liveness]));
     this.nodes = new Map(
-      snapshot.nodes.map((node) => [node.id, { ...node, liveness: liveness.get(node.id) ?? node.liveness }]),
+      snapshot.nodes.map((node) => {
+        const now = liveness.get(node.id);
+        return [node.id, now === undefined ? node : { ...node, liveness: now }];
+      }),
     );
     this.before = new Map(snapshot.replicas.map((record) => [record.id, record]));
     this.models = new Map(snapshot.models.map((model) => [model.name, model]));
@@ -132,11 +135,12 @@ function checkHoldings(after: After): readonly Violation[] {
   const gpus = new Map<string, Holding[]>();
   const ports = new Map<string, string>();
   // What two engines already share is a fact that no refusal of ours undoes; only new places are judged.
+  const placed = newlyPlaced(after);
+  if (placed.length === 0) return [];
   const fresh = new Set(
-    newlyPlaced(after).flatMap((record) =>
-      record.shards.map((shard) => shardKey(shard.shardId, record.generation)),
-    ),
+    placed.flatMap((record) => record.shards.map((shard) => shardKey(shard.shardId, record.generation))),
   );
+  const touched = new Set(placed.flatMap((record) => record.shards.map(({ nodeId }) => nodeId)));
   const found: Violation[] = [];
   const hold = (nodeId: string, shard: string, uuids: readonly string[], memoryBytes: number | undefined) => {
     for (const uuid of uuids) {
@@ -156,6 +160,7 @@ function checkHoldings(after: After): readonly Violation[] {
   };
   for (const record of after.records.values()) {
     for (const shard of record.shards) {
+      if (!touched.has(shard.nodeId)) continue;
       const ended = record.intent !== 'run' || endedBefore(after, record);
       if (ended && after.isGone(shard.nodeId, shard.shardId, record.generation)) continue;
       const name = shardKey(shard.shardId, record.generation);
@@ -164,9 +169,10 @@ function checkHoldings(after: After): readonly Violation[] {
       holdPort(shard.nodeId, name, shard.ports.rendezvous);
     }
   }
-  for (const node of after.nodes.values()) {
-    for (const report of node.shards) {
-      if (report.phase === 'exited') continue;
+  for (const nodeId of touched) {
+    const node = after.nodes.get(nodeId);
+    for (const report of node?.shards ?? []) {
+      if (node === undefined || report.phase === 'exited') continue;
       const record = after.records.get(report.replicaId);
       const own = record?.shards.some(
         (shard) =>
@@ -396,7 +402,14 @@ function checkRecords(after: After): readonly Violation[] {
         message: running.map(({ shardId }) => shardId).join(', '),
       });
   }
-  for (const model of after.models.values()) found.push(...checkDesired(after, model));
+  const byModel = new Map<string, ReplicaRecord[]>();
+  for (const record of after.records.values()) {
+    const list = byModel.get(record.model);
+    if (list === undefined) byModel.set(record.model, [record]);
+    else list.push(record);
+  }
+  for (const model of after.models.values())
+    found.push(...checkDesired(after, model, byModel.get(model.name) ?? []));
   return found;
 }
 
@@ -404,8 +417,11 @@ function checkRecords(after: After): readonly Violation[] {
 const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'node_lost', 'node_removed']);
 
 /** Our own moves never take a serving copy away while that leaves fewer than wanted and another could have gone. */
-function checkDesired(after: After, model: ModelSpec): readonly Violation[] {
-  const records = [...after.records.values()].filter((record) => record.model === model.name);
+function checkDesired(
+  after: After,
+  model: ModelSpec,
+  records: readonly ReplicaRecord[],
+): readonly Violation[] {
   const serving = records.filter(
     (record) => record.intent === 'run' && record.readyWallMs !== undefined,
   ).length;

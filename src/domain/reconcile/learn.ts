@@ -16,9 +16,12 @@ export function learnFrom(
   seen: ObservedReplica,
   justReady: boolean,
 ): void {
-  const reports = seen.shards.flatMap(({ status }) => (status.kind === 'seen' ? [status.report] : []));
-  const peak = Math.max(0, ...reports.map((report) => report.memoryPeakBytes ?? 0));
-  const loadMs = justReady ? Math.max(0, ...reports.map((report) => report.loadMs ?? 0)) : 0;
+  let [peak, loadMs] = [0, 0];
+  for (const { status } of seen.shards) {
+    if (status.kind !== 'seen') continue;
+    peak = Math.max(peak, status.report.memoryPeakBytes ?? 0);
+    if (justReady) loadMs = Math.max(loadMs, status.report.loadMs ?? 0);
+  }
   if (peak === 0 && loadMs === 0) return;
   const gpuType = gpuTypeOf(pass, record);
   const before = pass.learned.of(record.model, record.profile, gpuType);

@@ -6,6 +6,16 @@ import { because } from './reasons.js';
 
 /** The first reason that holds; undefined for a replica that may stay. Decides drains and rolling changes alike. */
 export function leaveReason(pass: Pass, record: ReplicaRecord): Reason | undefined {
+  const { leaveReasons } = pass;
+  const known = leaveReasons.get(record);
+  if (known !== undefined || leaveReasons.has(record)) return known;
+  const reason = findReason(pass, record);
+  leaveReasons.set(record, reason);
+  return reason;
+}
+
+/** Depends on the record and on what stands for the whole pass. */
+function findReason(pass: Pass, record: ReplicaRecord): Reason | undefined {
   for (const shard of record.shards) {
     const node = pass.nodes.get(shard.nodeId);
     const reason = node === undefined ? undefined : placeLeaveReason(node, shard);

@@ -9,10 +9,10 @@ import { place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import { isRollReason, leaveReason } from './leave.js';
 import { loadP95Ms } from './learn.js';
-import type { Pass } from './pass.js';
+import type { Pass, Unit } from './pass.js';
 import { loadsFull, putPlaced } from './places.js';
 import { because } from './reasons.js';
-import { byPriority, leave, pendingRecord, type Unit, units } from './scale.js';
+import { byPriority, leave, pendingRecord, units } from './scale.js';
 
 /** Takes every replica that must leave one step further. Ends moves first, so that what they free counts for those that begin. */
 export function moveReplicas(pass: Pass): void {

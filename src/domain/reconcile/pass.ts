@@ -15,7 +15,7 @@ import {
 } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import type { Action, Plan, PlanEvent, PublishedReplica } from '../plan.js';
-import type { CommandMemory, ControlMemory, ReplicaMemory, Snapshot } from '../snapshot.js';
+import type { CommandMemory, ControlMemory, NowhereMemory, ReplicaMemory, Snapshot } from '../snapshot.js';
 import { specDigest } from '../catalog/spec-digest.js';
 import { Bookings } from '../placement/bookings.js';
 import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';
@@ -42,7 +42,16 @@ type StopAction = Extract<Action, { kind: 'stopShard' }>;
 type AbortAction = Extract<Action, { kind: 'abortInflight' }>;
 type LearnedAction = Extract<Action, { kind: 'putLearned' }>;
 
+/** One wanted copy: a replica, with the one that is to take its place when there is one. */
+export interface Unit {
+  readonly record: ReplicaRecord;
+  readonly replacement?: ReplicaRecord;
+}
+
 export class Pass {
+  /** What steps of the pass worked out of records that have not changed since; lists are those of {@link recordsOf}. */
+  readonly unitsOf = new WeakMap<readonly ReplicaRecord[], readonly Unit[]>();
+  readonly leaveReasons = new Map<ReplicaRecord, Reason | undefined>();
   readonly nodes: ReadonlyMap<string, NodeView>;
   readonly models: ReadonlyMap<string, ModelSpec>;
   /** Reports by replica id, from every node, talking or not. */
@@ -56,6 +65,8 @@ export class Pass {
   readonly notDone: { readonly subject: string; readonly reason: Reason }[] = [];
   readonly events: PlanEvent[] = [];
   readonly explanations: PlacementExplanation[] = [];
+  /** Models found to fit nowhere in this pass, by name. */
+  readonly nowhere = new Map<string, NowhereMemory>();
   readonly aborts: AbortAction[] = [];
   readonly stops: StopAction[] = [];
   readonly starts: StartAction[] = [];
@@ -244,7 +255,10 @@ export class Pass {
     record: ReplicaRecord,
     ...names: ('readySinceMs' | 'unhealthySinceMs' | 'drainSinceMs' | 'startSinceMs')[]
   ): void {
-    const memory = { ...this.memoryOf(record) };
+    const known = this.memoryOf(record);
+    // Asked of every healthy replica in every pass, which has nothing to forget.
+    if (names.every((name) => known[name] === undefined)) return;
+    const memory = { ...known };
     for (const name of names) delete memory[name];
     this.#memories.set(record.id, memory);
   }
@@ -342,6 +356,7 @@ export class Pass {
       commands: this.#rememberedCommands(),
       orphans: this.orphans,
       conditions: this.#conditions,
+      nowhere: this.nowhere,
     };
     return {
       number: this.snapshot.planNumber + 1,

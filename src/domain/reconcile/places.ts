@@ -1,7 +1,7 @@
 /** Giving places to the replicas that wait for one, in a fixed order, each seeing what the ones before it took. */
-import type { Reason, ReplicaRecord } from '../cluster.js';
+import type { PlacementExplanation, Reason, ReplicaRecord } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
-import { explain, explainDecision, type Placement, place } from '../placement/place.js';
+import { explainDecision, explainNowhere, type Placement, place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import type { PlacementQuery } from '../placement/world.js';
 import type { Pass } from './pass.js';
@@ -121,8 +121,7 @@ function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean 
   const world = pass.world();
   const placement = place(world, query);
   if (placement === undefined) {
-    if (!pass.explanations.some((one) => one.model === model.name))
-      pass.explanations.push(explain(world, query));
+    noteNowhere(pass, query);
     return false;
   }
   const first = placement.shards.map(({ nodeId }) => nodeId).join(', ');
@@ -134,6 +133,50 @@ function tryPlace(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean 
     because('placed', `on ${first} by profile ${placement.profile.name}`),
   );
   return true;
+}
+
+/**
+ * Node verdicts made in one pass for models that fit nowhere. The whole of a fleet of 200 nodes is told for five models in every
+ * pass; in a larger one models take turns, and what was found for the others stands a few passes longer.
+ */
+const NOWHERE_VERDICTS_PER_PASS = 2_000;
+
+/** Explains once per pass and model why there is no place, or says again what was found before. */
+function noteNowhere(pass: Pass, query: PlacementQuery): void {
+  const { model } = query;
+  if (pass.nowhere.has(model.name)) return;
+  const memory = pass.snapshot.memory.nowhere;
+  const before = memory.get(model.name);
+  const known = before?.model === model ? before : undefined;
+  let oldestMs = Infinity;
+  for (const { atMs } of memory.values()) oldestMs = Math.min(oldestMs, atMs);
+  const turn = known === undefined || known.atMs <= oldestMs;
+  const explanation = turn ? explainWithin(pass, query) : undefined;
+  const told =
+    explanation === undefined
+      ? (known ?? { model, atMs: -Infinity })
+      : { model, atMs: pass.nowMs, explanation };
+  pass.nowhere.set(model.name, told);
+  if (told.explanation !== undefined) pass.explanations.push(told.explanation);
+}
+
+/** The explanation, while this pass may still make one. */
+function explainWithin(pass: Pass, query: PlacementQuery): PlacementExplanation | undefined {
+  let made = 0;
+  for (const { atMs, model } of pass.nowhere.values())
+    if (atMs === pass.nowMs) made += pass.nodes.size * model.profiles.length;
+  if (made >= NOWHERE_VERDICTS_PER_PASS) return undefined;
+  return shortened(explainNowhere(pass.world(), query));
+}
+
+/** Nodes told of in an explanation that is kept; the whole one is made on demand. */
+const KEPT_NODES_MAX = 64;
+
+function shortened(explanation: PlacementExplanation): PlacementExplanation {
+  const nodes = explanation.profiles[0]?.nodes.length ?? 0;
+  if (nodes <= KEPT_NODES_MAX) return explanation;
+  const profiles = explanation.profiles.map((one) => ({ ...one, nodes: one.nodes.slice(0, KEPT_NODES_MAX) }));
+  return { ...explanation, profiles, omittedNodes: nodes - KEPT_NODES_MAX };
 }
 
 /** Nodes of the copy that goes when this one is there. */

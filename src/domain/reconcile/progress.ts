@@ -122,10 +122,11 @@ function recallRetry(pass: Pass, record: ReplicaRecord): void {
 
 /** The failure that ends this generation, the root cause first. */
 function findFailure(pass: Pass, record: ReplicaRecord, seen: ObservedReplica): Failure | undefined {
-  const failures = seen.shards.flatMap(({ shard, status }) => {
+  const failures: Failure[] = [];
+  for (const { shard, status } of seen.shards) {
     const failure = shardFailure(pass, record, shard.nodeId, shard.shardId, status);
-    return failure === undefined ? [] : [failure];
-  });
+    if (failure !== undefined) failures.push(failure);
+  }
   // The rank that was killed because its peer died tells nothing; the peer does.
   const root = failures.find(({ cause }) => cause !== 'peerRankExited') ?? failures[0];
   if (root !== undefined) return root;
@@ -145,14 +146,15 @@ function shardFailure(
   shardId: string,
   status: ShardStatus,
 ): Failure | undefined {
-  const refusal = pass.snapshot.refusals.get(shardKey(shardId, record.generation));
   switch (status.kind) {
     case 'seen':
       return reportedFailure(pass, record, nodeId, status.report);
-    case 'absent':
+    case 'absent': {
+      const refusal = pass.snapshot.refusals.get(shardKey(shardId, record.generation));
       if (refusal !== undefined)
         return { nodeId, cause: refusal.verdict, message: refusal.message ?? 'the agent refused the start' };
       return absentFailure(pass, record, nodeId);
+    }
     case 'unsettled':
     case 'silent':
     case 'removed':

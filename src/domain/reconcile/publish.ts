@@ -6,11 +6,12 @@ import { type ObservedReplica, provesLife } from './replica-state.js';
 import { isAlivePhase } from './shard-state.js';
 
 export function publishReplicas(pass: Pass): void {
-  pass.published = pass
-    .records()
-    .filter((record) => isPublishable(pass, pass.observed(record)))
-    .flatMap((record) => published(pass, record))
-    .toSorted((a, b) => (a.replicaId < b.replicaId ? -1 : 1));
+  const list: PublishedReplica[] = [];
+  for (const record of pass.records()) {
+    const one = isPublishable(pass, pass.observed(record)) ? published(pass, record) : undefined;
+    if (one !== undefined) list.push(one);
+  }
+  pass.published = list.sort((a, b) => (a.replicaId < b.replicaId ? -1 : 1));
 }
 
 /** Ready and wanted; or known to have been Ready, its node silent, and still proven or presumed alive. */
@@ -41,24 +42,22 @@ function outlivesSilence(pass: Pass, seen: ObservedReplica): boolean {
   return provesLife(evidence, pass.policy, pass.nowMs);
 }
 
-function published(pass: Pass, record: ReplicaRecord): readonly PublishedReplica[] {
+function published(pass: Pass, record: ReplicaRecord): PublishedReplica | undefined {
   const head = record.shards.find(({ rank }) => rank === 0);
   const node = head === undefined ? undefined : pass.nodes.get(head.nodeId);
-  if (head === undefined || node === undefined) return [];
+  if (head === undefined || node === undefined) return undefined;
   const profile = pass.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
-  return [
-    {
-      replicaId: record.id,
-      generation: record.generation,
-      model: record.model,
-      profile: record.profile,
-      nodeId: node.id,
-      address: node.address,
-      port: head.ports.http,
-      // A profile that left the catalog serves on until its replacement is there; what the router cannot know it does not need.
-      engine: profile?.engine ?? 'command',
-      ...(profile?.maxConcurrency === undefined ? {} : { maxConcurrency: profile.maxConcurrency }),
-      weight: profile?.weight ?? 1,
-    },
-  ];
+  return {
+    replicaId: record.id,
+    generation: record.generation,
+    model: record.model,
+    profile: record.profile,
+    nodeId: node.id,
+    address: node.address,
+    port: head.ports.http,
+    // A profile that left the catalog serves on until its replacement is there; what the router cannot know it does not need.
+    engine: profile?.engine ?? 'command',
+    ...(profile?.maxConcurrency === undefined ? {} : { maxConcurrency: profile.maxConcurrency }),
+    weight: profile?.weight ?? 1,
+  };
 }

@@ -34,6 +34,34 @@ describe('a model that wants replicas', () => {
   });
 });
 
+describe('models that fit nowhere in a large fleet', () => {
+  it('are explained in turns, and each keeps its explanation until its next one', () => {
+    const hopeless = ['a', 'b', 'c'].map((name) => aModel({ name, profiles: [aProfile({ gpus: 2 })] }));
+    const nodes = Array.from({ length: 1_100 }, (_, index) => aNode(`n${index}`));
+    const c = cluster({ models: hopeless, nodes });
+    const explained = (): readonly (string | undefined)[] => {
+      const { explanations, notDone } = c.tick();
+      expect(notDone.filter(({ reason }) => reason.code === 'no_place')).toHaveLength(3);
+      for (const one of explanations) {
+        expect(one.counterfactual?.message).toContain('largest hole 1');
+        expect(one.omittedNodes).toBeGreaterThan(1_000);
+      }
+      return explanations.map(({ model }) => model);
+    };
+    expect(explained()).toEqual(['a', 'b']);
+    expect(explained()).toEqual(['a', 'b', 'c']);
+  });
+
+  it('are explained anew when their declaration changes', () => {
+    const nodes = Array.from({ length: 1_100 }, (_, index) => aNode(`n${index}`));
+    const c = cluster({ models: [aModel({ profiles: [aProfile({ gpus: 2 })] })], nodes });
+    const said = () => c.tick().explanations[0]?.counterfactual?.message;
+    expect(said()).toContain('needs 2 on one node');
+    c.models = [aModel({ profiles: [aProfile({ gpus: 3 })] })];
+    expect(said()).toContain('needs 3 on one node');
+  });
+});
+
 describe('a crash', () => {
   it('is unpublished at once, waits, and starts again under a new generation and port', () => {
     const c = cluster({ models: [aModel()], nodes: [aNode('n1')] });

@@ -44,8 +44,17 @@ export function observe(view: ObserverView, record: ReplicaRecord): ObservedRepl
     shard,
     status: shardStatus(view.nodes.get(shard.nodeId), shard, record.generation),
   }));
-  const lost = shards.find(({ status }) => status.kind === 'silent' && status.lost);
-  const removed = shards.find(({ status }) => status.kind === 'removed');
+  let [ready, stopped, silent] = [shards.length > 0, true, false];
+  let lostNodeId: string | undefined;
+  let removedNodeId: string | undefined;
+  // One walk: every replica is looked at in every pass.
+  for (const { shard, status } of shards) {
+    ready &&= isUp(shard, status);
+    stopped &&= isStopped(status);
+    silent ||= status.kind === 'silent';
+    if (status.kind === 'silent' && status.lost) lostNodeId ??= shard.nodeId;
+    if (status.kind === 'removed') removedNodeId ??= shard.nodeId;
+  }
   return {
     record,
     shards,
@@ -53,11 +62,11 @@ export function observe(view: ObserverView, record: ReplicaRecord): ObservedRepl
       record.generation === 0
         ? undefined
         : failureOfGeneration(view.backoffsOf(record.id), record.generation),
-    ready: shards.length > 0 && shards.every(({ shard, status }) => isUp(shard, status)),
-    stopped: shards.every(({ status }) => isStopped(status)),
-    silent: shards.some(({ status }) => status.kind === 'silent'),
-    lostNodeId: lost?.shard.nodeId,
-    removedNodeId: removed?.shard.nodeId,
+    ready,
+    stopped,
+    silent,
+    lostNodeId,
+    removedNodeId,
   };
 }
 

@@ -6,7 +6,7 @@ import type { Reason, ReplicaRecord } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import { counted } from '../placement/reasons.js';
 import { leaveReason } from './leave.js';
-import type { Pass } from './pass.js';
+import type { Pass, Unit } from './pass.js';
 import { unready } from './progress.js';
 import { because } from './reasons.js';
 import { inflightOf } from './replica-state.js';
@@ -53,15 +53,18 @@ export function byPriority(models: readonly ModelSpec[]): readonly ModelSpec[] {
   return models.toSorted((a, b) => b.priority - a.priority || (a.name < b.name ? -1 : 1));
 }
 
-/** One wanted copy: a replica, with the one that is to take its place when there is one. */
-export interface Unit {
-  readonly record: ReplicaRecord;
-  readonly replacement?: ReplicaRecord;
+/** The wanted copies a model has now; worked out once for as long as its records stay as they are. */
+export function units(pass: Pass, modelName: string): readonly Unit[] {
+  const records = pass.recordsOf(modelName);
+  const known = pass.unitsOf.get(records);
+  if (known !== undefined) return known;
+  const found = findUnits(pass, records);
+  pass.unitsOf.set(records, found);
+  return found;
 }
 
-/** The wanted copies a model has now. */
-export function units(pass: Pass, modelName: string): readonly Unit[] {
-  const running = pass.recordsOf(modelName).filter((record) => record.intent === 'run');
+function findUnits(pass: Pass, records: readonly ReplicaRecord[]): readonly Unit[] {
+  const running = records.filter((record) => record.intent === 'run');
   const leaving = new Set(running.filter((one) => leaveReason(pass, one) !== undefined).map(({ id }) => id));
   const replacements = new Map<string, ReplicaRecord>();
   for (const record of running) {
