@@ -81,6 +81,21 @@ const IDS: Readonly<Record<string, string>> = {
   'tokens revoke': 'tokens list',
 };
 
+/** What may stand behind an option of `ctl`: words, or the `ctl` list whose ids it takes; nothing = a file or free text. */
+const VALUES: Readonly<Record<string, { readonly words?: string; readonly ids?: string }>> = {
+  '-o': { words: 'table wide json yaml name' },
+  '--output': { words: 'table wide json yaml name' },
+  '--model': { ids: 'models' },
+  '--models': { ids: 'models' },
+  '--node': { ids: 'nodes' },
+  '--replica': { ids: 'replicas' },
+  '--gpu': { ids: 'gpus' },
+  '--role': { words: 'viewer operator admin' },
+  '--kind': { words: 'admin join' },
+  '--file': {},
+  '--token-file': {},
+};
+
 /** A command and everything below it; options of a group may stand behind the words of its members too. */
 export function commandWordsOf(
   command: CommanderCommand,
@@ -95,7 +110,7 @@ export function commandWordsOf(
   return [
     {
       path,
-      words: command.commands.map((sub) => sub.name()),
+      words: command.name() === 'completion' ? SHELLS : command.commands.map((sub) => sub.name()),
       options,
       ...(ids === undefined ? {} : { ids }),
     },
@@ -119,10 +134,12 @@ export function completionScript(shell: Shell, commands: readonly CommandWords[]
 function bashScript(commands: readonly CommandWords[]): string {
   const cases = commands.map(({ path, words, options, ids }) => {
     const fixed = [...words, ...options].join(' ');
-    const dynamic = ids === undefined ? '' : ` $(llmgw ctl ${ids} -o name 2>/dev/null)`;
-    return `    '${path}') candidates="${fixed}${dynamic}" ;;`;
+    return `    '${path}') candidates="${fixed} ${idsOf(ids)}" ;;`;
   });
   const paths = commands.map(({ path }) => `'${path}'`).join('|');
+  const values = Object.entries(VALUES).map(
+    ([option, { words = '', ids }]) => `      ${option}) candidates="${words}${idsOf(ids)}" ;;`,
+  );
   return `# llmgw completion: source <(llmgw ctl completion bash)
 _llmgw() {
   local current="\${COMP_WORDS[COMP_CWORD]}" path="" next word candidates=""
@@ -135,10 +152,26 @@ _llmgw() {
   case "$path" in
 ${cases.join('\n')}
   esac
+  if [[ "$path" == ctl* ]]; then
+    case "\${COMP_WORDS[COMP_CWORD-1]}" in
+${values.join('\n')}
+    esac
+  fi
   COMPREPLY=($(compgen -W "$candidates" -- "$current"))
 }
 complete -o default -F _llmgw llmgw
 `;
+}
+
+const idsOf = (list: string | undefined): string =>
+  list === undefined ? '' : `$(llmgw ctl ${list} -o name 2>/dev/null)`;
+
+/** What fish needs to know of a value behind an option. */
+function fishValue(path: string, option: string): string {
+  const value = path.startsWith('ctl') ? VALUES[option] : undefined;
+  if (value?.words !== undefined) return ` -x -a '${value.words}'`;
+  if (value?.ids !== undefined) return ` -x -a '(llmgw ctl ${value.ids} -o name 2>/dev/null)'`;
+  return value === undefined ? '' : ' -r';
 }
 
 function fishScript(commands: readonly CommandWords[]): string {
@@ -149,7 +182,9 @@ function fishScript(commands: readonly CommandWords[]): string {
       ...(offer.length === 0 ? [] : [`complete -c llmgw -f -n '${condition}' -a '${offer.join(' ')}'`]),
       ...options
         .filter((option) => option.startsWith('--'))
-        .map((option) => `complete -c llmgw -n '${condition}' -l ${option.slice(2)}`),
+        .map(
+          (option) => `complete -c llmgw -n '${condition}' -l ${option.slice(2)}${fishValue(path, option)}`,
+        ),
       ...(ids === undefined
         ? []
         : [`complete -c llmgw -f -n '${condition}' -a '(llmgw ctl ${ids} -o name 2>/dev/null)'`]),
