@@ -3,6 +3,7 @@ import { flagProblem, flagProblemText } from '../domain/catalog/engine-flags.js'
 import { ENGINE_KINDS } from '../domain/model-spec.js';
 import { didYouMean } from '../shared/nearest.js';
 import { isLoopbackHost, parseAddress } from './address.js';
+import { checkStandIns } from './check-stand-ins.js';
 import type { ModelConfig, ProfileConfig, ServerConfig } from './server-config.js';
 import type { Findings } from './settings-reader.js';
 import { problemAt } from './validate-settings.js';
@@ -29,6 +30,7 @@ export function checkServer(
   const warning: Report = (path, message) => findings.warnings.push(problemAt(findings, path, message));
   checkEndpointIds(config, problem);
   checkModelNames(config, problem);
+  checkStandIns(config, problem);
   config.models.forEach((model, index) => checkModel(config, model, `models[${index}]`, problem, warning));
   checkRouter(config, problem);
   checkTimes(config, problem);
@@ -88,7 +90,6 @@ function checkModel(
     );
   }
   if (model.routing !== undefined) checkRoutingName(config, model.routing, `${path}.routing`, problem);
-  checkFallback(config, model, path, problem);
   const seen = new Set<string>();
   model.profiles.forEach((profile, index) => {
     const at = `${path}.profiles[${index}]`;
@@ -103,19 +104,6 @@ function checkRoutingName(config: ServerConfig, name: string, path: string, prob
   if (names.includes(name)) return;
   const hint = didYouMean(name, names) || `; known are ${names.join(', ')}`;
   problem(path, `no routing profile is named "${name}"${hint}`);
-}
-
-function checkFallback(config: ServerConfig, model: ModelConfig, path: string, problem: Report): void {
-  const names = [
-    ...config.models.flatMap(({ name, aliases }) => [name, ...aliases]),
-    ...config.endpoints.flatMap(({ models }) => models ?? []),
-  ].filter((name) => name !== undefined);
-  model.fallback.forEach((name, index) => {
-    const at = `${path}.fallback[${index}]`;
-    if (name === model.name || model.aliases.includes(name))
-      problem(at, 'a model cannot fall back to itself');
-    else if (!names.includes(name)) problem(at, `no model is named "${name}"${didYouMean(name, names)}`);
-  });
 }
 
 const NEED_SOURCE: ReadonlySet<string> = new Set(['vllm', 'sglang', 'llamacpp']);

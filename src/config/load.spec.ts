@@ -350,6 +350,31 @@ describe('clashes', () => {
       'models[0].fallback[0]: a model cannot fall back to itself',
     ],
     [
+      'fallbacks in a circle',
+      two('fallback: [b],', 'fallback: [a],'),
+      'models[0].fallback[0]: leads back to where it began: a → b → a',
+    ],
+    [
+      'a canary that is nowhere',
+      two('canary: [{ pool: q, weight: 5% }],', ''),
+      'models[0].canary[0].pool: no launch profile or pool of "a" is named "q" (did you mean "p"?)',
+    ],
+    [
+      'a canary of no known model',
+      two('canary: [{ model: c, weight: 5% }],', ''),
+      'models[0].canary[0].model: no model is named "c"',
+    ],
+    [
+      'a canary that is two things',
+      two('canary: [{ model: b, pool: p, weight: 5% }],', ''),
+      'models[0].canary[0]: expected either a model or a pool',
+    ],
+    [
+      'canaries of more than everything',
+      two('canary: [{ model: b, weight: 60% }, { pool: p, weight: 50% }],', ''),
+      'models[0].canary: the weights are 110 % together, more than there is',
+    ],
+    [
       'an engine without a source',
       'models: [{ name: a, profiles: [{ name: p, engine: vllm }] }]',
       'models[0].profiles[0].engine: vllm needs to know what to load',

@@ -160,6 +160,21 @@ export class ProfileConfig {
   weight = 1;
 }
 
+export class CanaryConfig {
+  @Text({ rule: MODEL_NAME, doc: 'Model that answers instead.', unset: 'give `model` or `pool`' })
+  model?: string;
+
+  @Text({
+    rule: ID,
+    doc: 'Launch profile, or pool of static endpoints, that serves the share.',
+    unset: 'give `model` or `pool`',
+  })
+  pool?: string;
+
+  @Percent({ required: true, doc: "Share of the model's requests; `0%` sends none there." })
+  weight!: number;
+}
+
 export class ModelConfig {
   @Text({ required: true, rule: MODEL_NAME, doc: 'Name that clients ask for.' })
   name!: string;
@@ -182,9 +197,15 @@ export class ModelConfig {
   @TextList({
     of: 'model names',
     rule: MODEL_NAME,
-    doc: 'Models tried, in order, when this one cannot serve.',
+    doc: 'Models that answer, in order, when nothing of this one is ready or all its attempts failed; their own fallbacks follow.',
   })
   fallback: string[] = [];
+
+  @NestedList(() => CanaryConfig, {
+    of: 'canaries',
+    doc: 'Shares of the requests that go elsewhere on trial; a session stays on its side.',
+  })
+  canary: CanaryConfig[] = [];
 
   @Whole({ min: 0, max: 1_000, doc: 'Higher is moved and placed first; what runs is never displaced.' })
   priority = 100;

@@ -5,6 +5,7 @@ import type { ControlPolicy } from '../domain/reconcile/policy.js';
 import { DEFAULT_POLICY } from '../domain/reconcile/policy.js';
 import type { RouteEndpoint } from '../router/ports.js';
 import { parseEndpointUrl } from './address.js';
+import { withCanary } from './canary.js';
 import type {
   ControlConfig,
   EndpointConfig,
@@ -28,6 +29,7 @@ function toModelSpec(model: ModelConfig): ModelSpec {
     replicas: model.profiles.length === 0 ? 0 : model.replicas,
     ...(model.routing === undefined ? {} : { routing: model.routing }),
     fallback: model.fallback,
+    ...withCanary(model),
     priority: model.priority,
     placement: {
       strategy: model.placement.strategy,

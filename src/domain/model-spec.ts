@@ -46,6 +46,14 @@ export interface Profile {
   readonly weight: number;
 }
 
+/** One trial beside what a model is served by: another model, or one pool (launch profile) of its own endpoints. */
+export interface CanarySide {
+  readonly kind: 'model' | 'pool';
+  readonly name: string;
+  /** Share of the model's requests, 0..1; 0 gets none. */
+  readonly weight: number;
+}
+
 /** What clients ask for by name. */
 export interface ModelSpec {
   readonly name: string;
@@ -58,6 +66,8 @@ export interface ModelSpec {
   readonly routing?: string;
   /** Models tried when nothing of this one can serve. */
   readonly fallback: readonly string[];
+  /** Shares of its requests that go elsewhere on trial; absent = none. */
+  readonly canary?: readonly CanarySide[];
   /** Higher is moved and placed first when several want room; what runs is never displaced. */
   readonly priority: number;
   readonly placement: PlacementRules;

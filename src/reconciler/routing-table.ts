@@ -59,6 +59,7 @@ function routeModel(model: ModelSpec, input: RoutingInput, served: ReadonlySet<s
     aliases: model.aliases,
     routingProfile: model.routing ?? input.defaultProfile,
     fallback: model.fallback,
+    ...(model.canary === undefined ? {} : { canary: model.canary }),
     desired: model.replicas,
     outlook,
     ...(outlook === 'coming' && prospect?.expectedReadyMs !== undefined

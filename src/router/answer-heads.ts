@@ -20,18 +20,32 @@ export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
 /** How often the request was sent to engines. */
 export const attemptsHeader = (sends: number): HeaderList => ['x-llmgw-attempts', String(sends)];
 
+/** Names the model that answers as a fallback of the one asked for; on every such answer. */
+export const FALLBACK_HEADER = 'x-llmgw-fallback';
+
 /** What `x-llmgw-explain` adds to an answer. */
-export const explainHeaders = (endpoint: string, policy: string, sends: number): HeaderList => [
+export const explainHeaders = (
+  endpoint: string,
+  policy: string,
+  sends: number,
+  split: string | undefined,
+): HeaderList => [
   'x-llmgw-endpoint',
   endpoint,
   'x-llmgw-policy',
   policy,
+  ...(split === undefined ? [] : ['x-llmgw-split', headerText(split)]),
   ...attemptsHeader(sends),
 ];
+
+/** A configured name as a header may carry it: what is not plain ASCII is percent-encoded. */
+export const headerText = (name: string): string =>
+  /^[\x21-\x7e]+$/.test(name) ? name : encodeURIComponent(name);
 
 /** What browsers may read of an answer beside the basics. */
 const EXPOSED =
   'x-request-id, retry-after, x-should-retry, x-llmgw-endpoint, x-llmgw-policy, x-llmgw-attempts, ' +
+  `${FALLBACK_HEADER}, x-llmgw-split, ` +
   ['limit', 'remaining', 'reset']
     .flatMap((what) => [`x-ratelimit-${what}-requests`, `x-ratelimit-${what}-tokens`])
     .join(', ');

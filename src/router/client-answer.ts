@@ -47,12 +47,28 @@ export class ClientAnswer {
     this.common.push(...headers);
   }
 
+  /** The header says that `value`; undefined takes it away. Too late once a status is out. */
+  setHeader(name: string, value: string | undefined): void {
+    const at = this.common.indexOf(name);
+    if (at >= 0) this.common.splice(at, 2);
+    if (value !== undefined) this.common.push(name, value);
+  }
+
   /** The status cannot wait any longer: an event stream begins that has no event yet. */
   commitStatus(nowMs: number): boolean {
     this.status = 200;
     this.streamed = true;
     this.front.head(200, streamHeaders(this.common, EVENT_STREAM), 'stream');
     return this.heartbeat(nowMs);
+  }
+
+  /** Shows a silent stream's client that it lives: a status from `holdUntilMs` on, then comments. Returns when to ask again. */
+  showLife(nowMs: number, holdUntilMs: number): number {
+    if (!this.statusGiven) {
+      if (nowMs < holdUntilMs) return holdUntilMs;
+      this.commitStatus(nowMs);
+    } else if (nowMs - this.lastWriteMs >= HEARTBEAT_MS) this.heartbeat(nowMs);
+    return this.lastWriteMs + HEARTBEAT_MS;
   }
 
   /** A comment (or ping) between two events; false when the client is slow. */

@@ -60,14 +60,25 @@ export class EndpointTable implements EndpointContext {
     return this.names.get(name);
   }
 
-  /** The model that answers for `asked`: itself, or the first of its fallbacks while it has nothing and nothing comes. */
-  serving(asked: ModelState, principal: Principal): ModelState {
-    if (asked.ready || asked.info.outlook === 'coming') return asked;
+  /**
+   * The first fallback of `asked` that has something ready, is open to the principal and is not among `tried`. A model's
+   * own fallbacks come after it and before the next of the list.
+   */
+  fallbackFor(
+    asked: ModelState,
+    principal: Principal,
+    tried: readonly ModelState[] = [asked],
+    seen = new Set<ModelState>([asked]),
+  ): ModelState | undefined {
     for (const name of asked.info.fallback) {
-      const other = this.modelsByName.get(name);
-      if (other?.ready === true && principal.mayUse(other.info)) return other;
+      const other = this.names.get(name);
+      if (other === undefined || seen.has(other)) continue;
+      seen.add(other);
+      if (other.ready && !tried.includes(other) && principal.mayUse(other.info)) return other;
+      const further = this.fallbackFor(other, principal, tried, seen);
+      if (further !== undefined) return further;
     }
-    return asked;
+    return undefined;
   }
 
   models(): Iterable<ModelState> {
@@ -194,6 +205,11 @@ export class EndpointTable implements EndpointContext {
       model.endpoints = [...this.current.values()].filter((endpoint) => endpoint.models.has(model.name));
     }
     this.rebuildNames();
+    for (const model of this.modelsByName.values()) {
+      // Waiting was for something on its way; when nothing is any more, those who wait learn it now.
+      if (model.ready || model.info.outlook !== 'none') continue;
+      for (const ticket of model.queue.clear()) ticket.arrival.payload.proceed();
+    }
   }
 
   private newModel(info: RouteModel): ModelState {

@@ -79,7 +79,9 @@ export class ExchangeFacts {
     readonly trace: RequestTrace,
     /** What the client was given. */
     readonly answer: ClientAnswer,
-  ) {}
+  ) {
+    trace.key = keyOf(principal);
+  }
 }
 
 /** Metrics, trace and log line of a request that is over. */
@@ -108,6 +110,7 @@ export function concludeExchange(
   // One that was cancelled, or broke off, was counted when that happened.
   const whole = outcome === 'ok' || outcome === 'engine_error';
   if (facts.winner !== undefined && whole) series.attempts.add(shown);
+  if (!whole) trace.error = outcome;
   trace.status = status;
   trace.endedMs = durationMs;
   if (facts.allTried === true) trace.allTried = true;

@@ -1,5 +1,5 @@
 import type { AdmissionRefusal } from '../domain/request/admission.js';
-import type { AttemptFailure, RetryDecision } from '../domain/request/retry.js';
+import { othersMayDo, type AttemptFailure, type RetryDecision } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
 import type { Clock } from '../shared/clock.js';
 import type { ApiErrorCode } from '../shared/errors.js';
@@ -8,7 +8,7 @@ import { isRefusal, type Principal } from './authoriser.js';
 import { BodyIntake, type IntakeOwner } from './body-intake.js';
 import type { ByteRuns } from './byte-runs.js';
 import { attemptsHeader, explainHeaders } from './answer-heads.js';
-import { ClientAnswer, HEARTBEAT_MS } from './client-answer.js';
+import { ClientAnswer } from './client-answer.js';
 import { DeadlineWatch, type Watcher } from './deadline-watch.js';
 import type { GatewayError } from './dialects.js';
 import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
@@ -17,15 +17,16 @@ import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
 import { concludeExchange, ExchangeFacts, type RouterCore } from './exchange-account.js';
 import type { RequestTrace } from './request-trace.js';
-import { errorOfBreak, errorOfFailure, REFUSAL_WORDS } from './failure-words.js';
+import { errorOfBreak, errorOfFailure, errorOfRefusal } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
-import type { ModelState, Waiting } from './model-state.js';
+import type { Waiting } from './model-state.js';
 import { QueuePlace } from './queue-place.js';
 import { RelayProgress } from './relay-progress.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
 import type { EngineRoute } from './routes.js';
-import { resolveModel } from './resolve-model.js';
+import { findAllowed } from './resolve-model.js';
+import { StandIns } from './stand-ins.js';
 import { Tries, type RoutedRequest } from './tries.js';
 import type { UpstreamHead } from './upstream/response-head.js';
 
@@ -54,6 +55,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   private readonly answer: ClientAnswer;
   private readonly facts: ExchangeFacts;
   private readonly trace: RequestTrace;
+  private readonly standIns: StandIns;
   private readonly intake: BodyIntake;
 
   /** Set once the body is read and the model known; so are `tries`. */
@@ -84,6 +86,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.answer = new ClientAnswer(front, route.dialect, common);
     this.trace = core.explain.begin(head.requestId, core.clock.wallMs(), route.path);
     this.facts = new ExchangeFacts(head, route, principal, this.arrivedMs, this.trace, this.answer);
+    this.standIns = new StandIns(core, this.facts);
     core.exchanges.add(this);
   }
 
@@ -116,32 +119,23 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.facts.bytesIn = bytes;
     trace.bodyBytes = bytes;
     trace.stream = body.stream;
-    const resolved = resolveModel(this.core.table, body.model, this.principal);
-    if (resolved.model === undefined) return this.fail(resolved.error);
-    this.facts.model = resolved.model;
-    trace.model = resolved.model.name;
-    if (body.model !== trace.model) trace.alias = body.model;
-    this.enroll(body, resolved.model);
+    const found = findAllowed(this.core.table, body.model, this.principal);
+    if (found.model === undefined) return this.fail(found.error);
+    if (body.model !== found.model.name) trace.alias = body.model;
+    this.enroll(this.standIns.begin(found.model, body));
   }
 
   /** Takes the request's share of what is limited, and lets it in. */
-  private enroll(body: ReadBody, model: ModelState): void {
-    const { core, head, route, arrivedMs } = this;
-    const profile = core.profiles.select(head.profile, model.info.routingProfile);
-    const promptTokens = model.sizes.promptTokens(body.promptBytes);
-    const outputTokens = model.sizes.expectedOutputTokens(body.maxTokens);
-    this.facts.profile = profile;
-    this.facts.promptBytes = body.promptBytes;
-    this.trace.routingProfile = profile.name;
-    this.trace.estimatedPromptTokens = promptTokens;
-    this.facts.promptTokens = promptTokens;
+  private enroll(request: RoutedRequest): void {
+    const { core, arrivedMs } = this;
+    const { profile, route, promptTokens, outputTokens } = request;
     const grant = core.authoriser.grant(this.principal, promptTokens + (route.generates ? outputTokens : 0));
     this.answer.addHeaders(grant.headers ?? []);
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
     this.facts.grant = grant;
     this.budget = profile.retryBudget.begin();
     profile.hedgeBudget.earn();
-    this.request = { head, route, body, model, profile, arrivedMs, promptTokens, outputTokens };
+    this.request = request;
     this.tries = new Tries(core, this, this.request, this.trace, this.budget);
     const now = core.clock.monotonicMs();
     this.facts.place = new QueuePlace(this.request, this.principal, this, now);
@@ -157,11 +151,11 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     const { place } = this.facts;
     if (request === undefined || tries === undefined || place === undefined) return;
     const { model } = request;
-    if (model.queue.depth > 0 && !model.hasRoom) return this.wait(request, place, now);
+    if (model.ready && model.queue.depth > 0 && !model.hasRoom) return this.wait(request, place, now);
     const choice = tries.choose(now);
     if (choice.endpoint !== undefined) {
       place.skip();
-      const kind = tries.begun ? 'retry' : 'first';
+      const kind = tries.begun ? 'retry' : tries.sends > 0 ? 'fallback' : 'first';
       this.enter('attempting', now);
       return this.sent(tries.dispatch(choice, kind, now), now);
     }
@@ -169,11 +163,32 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       case 'at_capacity':
         return this.wait(request, place, now);
       case 'no_endpoint':
-        if (model.info.outlook === 'coming') return this.wait(request, place, now);
-        return this.giveUp();
+        return this.holdOrGiveUp(request, now) ? undefined : this.wait(request, place, now);
       case 'all_tried':
         return this.giveUp();
     }
+  }
+
+  /** Nothing of the model is there: the request waits for what is on its way, where that can be in time. */
+  private holdOrGiveUp({ model, profile }: RoutedRequest, now: number): boolean {
+    const decision = model.holdFor(profile.deadlines.queueMs);
+    if (decision?.hold === true) return false;
+    if (decision === undefined) this.giveUp();
+    else if (!this.fallBack(now)) this.turnedAway(decision.refusal);
+    return true;
+  }
+
+  /** Another model takes the request, where one may. The client has nothing yet, and the body is still here. */
+  private fallBack(now: number): boolean {
+    const { request, tries, facts } = this;
+    if (request === undefined || tries === undefined) return false;
+    const next = this.standIns.next(request, this.lastFailure !== undefined);
+    if (next === undefined) return false;
+    this.request = next;
+    tries.moveTo(next);
+    facts.place = new QueuePlace(next, this.principal, this, now, facts.place?.waitedMs);
+    this.admit(now);
+    return true;
   }
 
   private wait(request: RoutedRequest, place: QueuePlace, now: number): void {
@@ -192,8 +207,8 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
 
   turnedAway(refusal: AdmissionRefusal): void {
     this.facts.place?.leave(this.clock.monotonicMs());
-    const error = { code: refusal.refused, message: REFUSAL_WORDS[refusal.refused] };
-    this.fail(error, refusal.retryAfterSeconds);
+    const expectedReadyMs = this.request?.model.coming?.expectedReadyMs;
+    this.fail(errorOfRefusal(refusal, expectedReadyMs), refusal.retryAfterSeconds);
   }
 
   /** From `untilMs` on, a stream's status does not wait for its first event. */
@@ -258,7 +273,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       case 'relay':
       case 'give_up':
         if (decision.because === 'budget_exhausted') this.core.metrics.retryBudgetExhausted += 1;
-        return this.giveUp();
+        return othersMayDo(decision.because) ? this.giveUp() : this.answerFailure();
     }
   }
 
@@ -280,7 +295,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     const now = this.clock.monotonicMs();
     tries.settle(attempt, now);
     const extra = this.head.explain
-      ? explainHeaders(attempt.endpoint.id, this.trace.policy, tries.sends)
+      ? explainHeaders(attempt.endpoint.id, this.trace.policy, tries.sends, this.trace.split)
       : [];
     if (!this.answer.begin(head, isEventStream(head), extra, now)) {
       tries.drop(attempt, 'not_a_stream', now);
@@ -400,32 +415,23 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
       case 'relaying':
         return this.lookAtAnswer(now);
       case 'ended':
-        return this.lookAtTail(now);
+        return this.tries?.endTails(now, this.endedMs + TAIL_MS) ?? NEVER;
     }
   }
 
   private lookAtAttempts(now: number): number {
     const { tries } = this;
     if (tries === undefined) return NEVER;
-    for (const attempt of tries.running.slice()) {
-      if (now < tries.dueMs(attempt)) continue;
-      attempt.expire(attempt.phase === 'connecting' ? 'connect_timeout' : 'first_token_timeout');
-    }
+    tries.expireDue(now);
     if (this.phase !== 'attempting') return NEVER;
-    let next = Math.min(tries.hedge(now), this.lookAtHold(now));
-    for (const attempt of tries.running) next = Math.min(next, tries.dueMs(attempt));
-    return next;
+    return Math.min(tries.hedge(now), this.lookAtHold(now), tries.nextDueMs());
   }
 
   private lookAtHold(now: number): number {
     if (this.request?.body.stream !== true || this.phase === 'ended') return NEVER;
-    if (!this.answer.statusGiven) {
-      if (now < this.holdUntilMs) return this.holdUntilMs;
-      this.watchClient(this.answer.commitStatus(now));
-    } else if (now - this.answer.lastWriteMs >= HEARTBEAT_MS) {
-      this.watchClient(this.answer.heartbeat(now));
-    }
-    return this.answer.lastWriteMs + HEARTBEAT_MS;
+    const next = this.answer.showLife(now, this.holdUntilMs);
+    this.watchClient(true);
+    return next;
   }
 
   private lookAtAnswer(now: number): number {
@@ -443,19 +449,17 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     return NEVER;
   }
 
-  private lookAtTail(now: number): number {
-    if (now < this.endedMs + TAIL_MS) return this.endedMs + TAIL_MS;
-    for (const attempt of this.tries?.running.slice() ?? []) attempt.cancel('ok');
-    return NEVER;
-  }
-
   // ---------------------------------------------------------------- endings
 
   /** No attempt is left: the engine's own error answer if there is one, else ours. */
   private giveUp(): void {
+    if (!this.fallBack(this.clock.monotonicMs())) this.answerFailure();
+  }
+
+  private answerFailure(): void {
     const { lastFailure, request } = this;
+    if (request === undefined) return;
     if (lastFailure === undefined) {
-      if (request === undefined) return;
       return this.turnedAway(request.model.refuse('no_ready_replica', this.clock.monotonicMs()));
     }
     if (lastFailure.answer === undefined) return this.fail(lastFailure.error);
@@ -492,7 +496,6 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     if (this.finishedBusiness) this.watch.stop();
     this.letGoOfBody();
     this.budget?.end();
-    if (outcome !== 'ok' && outcome !== 'engine_error') this.trace.error = outcome;
     this.facts.attempts = this.tries?.sends;
     this.facts.allTried = outcome !== 'ok' && this.tries?.inVain === true;
     concludeExchange(this.core, this.facts, outcome, now);

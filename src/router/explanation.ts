@@ -1,8 +1,10 @@
 import type { CandidateVerdict, ChosenBecause, NotChosenBecause } from '../domain/balancing/candidate.js';
 import type { ApiErrorCode } from '../shared/errors.js';
+import type { StandInReason } from './resolve-model.js';
 import type { Usage } from './bytes/usage.js';
 
-export type AttemptKind = 'first' | 'retry' | 'fresh_socket' | 'hedge';
+/** `fallback`: the first attempt with another model, after those with the one before had failed. */
+export type AttemptKind = 'first' | 'retry' | 'fresh_socket' | 'hedge' | 'fallback';
 
 /** One choice of an endpoint: every candidate, and what became of it. */
 export interface ExplainedChoice {
@@ -44,6 +46,13 @@ export interface RequestExplanation {
   readonly model?: string;
   /** The name the client used, when it is an alias. */
   readonly alias?: string;
+  /** The model the client asked for, when another one took the request, and why that did. */
+  readonly insteadOf?: string;
+  readonly insteadBecause?: StandInReason;
+  /** Where the model asked for has canaries: `stable`, or the pool or model whose share the request is of. */
+  readonly split?: string;
+  /** Id of the API key, where keys are used. */
+  readonly key?: string;
   readonly routingProfile?: string;
   readonly stream?: boolean;
   readonly bodyBytes?: number;

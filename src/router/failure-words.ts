@@ -1,4 +1,4 @@
-import type { AdmissionRefusalReason } from '../domain/request/admission.js';
+import type { AdmissionRefusal, AdmissionRefusalReason } from '../domain/request/admission.js';
 import type { AttemptFailure } from '../domain/request/retry.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 import type { GatewayError } from './dialects.js';
@@ -13,8 +13,18 @@ export function shown(name: string): string {
   return clean.length > SHOWN_MAX_CHARS ? `${clean.slice(0, SHOWN_MAX_CHARS)}…` : clean;
 }
 
-/** Why the queue sent a request away, in words. */
-export const REFUSAL_WORDS: Record<AdmissionRefusalReason, string> = {
+/** Why the queue sent a request away, and when somebody is expected to be there where nobody is. */
+export function errorOfRefusal(
+  { refused }: AdmissionRefusal,
+  expectedReadyMs: number | undefined,
+): GatewayError {
+  const words = REFUSAL_WORDS[refused];
+  if (expectedReadyMs === undefined) return { code: refused, message: words };
+  const seconds = Math.max(1, Math.ceil(expectedReadyMs / 1_000));
+  return { code: refused, message: `${words}; one is expected in about ${seconds} s` };
+}
+
+const REFUSAL_WORDS: Record<AdmissionRefusalReason, string> = {
   queue_full: 'too many requests are waiting for this model',
   queue_timeout: 'no replica of the model had room in time',
   no_ready_replica: 'no replica of the model is ready',

@@ -1,7 +1,13 @@
 import type { Balancer } from '../domain/balancing/balancer.js';
+import { CanarySplit } from '../domain/balancing/canary.js';
 import type { PrefixIndex } from '../domain/balancing/prefix-index.js';
 import { createBalancer } from '../domain/balancing/policies.js';
-import { ModelQueue, type AdmissionRefusal } from '../domain/request/admission.js';
+import {
+  decideHold,
+  ModelQueue,
+  type AdmissionRefusal,
+  type HoldDecision,
+} from '../domain/request/admission.js';
 import { LearnedSizes } from '../domain/request/learned-sizes.js';
 import { clampRetryAfter } from '../domain/request/drain-rate.js';
 import type { EndpointState } from './endpoint-state.js';
@@ -25,14 +31,27 @@ export class ModelState {
   readonly queue: ModelQueue<Waiting>;
   /** How long its prompts and answers are, learned from what engines report. */
   readonly sizes = new LearnedSizes();
+  /** How its requests are shared out while it has canaries. */
+  split: CanarySplit | undefined;
   private readonly balancers = new Map<string, Balancer>();
+  private known: RouteModel;
 
   constructor(
-    public info: RouteModel,
+    info: RouteModel,
     queueMax: number,
     private readonly prefixes: PrefixIndex,
   ) {
     this.queue = new ModelQueue(queueMax);
+    this.known = info;
+    this.info = info;
+  }
+
+  get info(): RouteModel {
+    return this.known;
+  }
+  set info(info: RouteModel) {
+    this.known = info;
+    this.split = info.canary === undefined ? undefined : new CanarySplit(info.canary);
   }
 
   get name(): string {
@@ -57,6 +76,21 @@ export class ModelState {
   /** Something is published for it. */
   get ready(): boolean {
     return this.endpoints.length > 0;
+  }
+
+  /** What is known of the replica that is on its way, while nothing is there. */
+  get coming(): { readonly expectedReadyMs?: number } | undefined {
+    return !this.ready && this.known.outlook === 'coming' ? this.known : undefined;
+  }
+
+  /** Whether a request may wait for what is on its way; undefined when nothing is. `queueMs`: its deadline, 0 = none. */
+  holdFor(queueMs: number): HoldDecision | undefined {
+    const { outlook, expectedReadyMs } = this.known;
+    if (outlook !== 'coming') return undefined;
+    return decideHold(
+      { readyEndpoints: 0, replicasOnTheWay: 1, expectedReadyInMs: expectedReadyMs },
+      queueMs === 0 ? undefined : queueMs,
+    );
   }
 
   /** As far as is known, it can be served now. */

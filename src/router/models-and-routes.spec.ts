@@ -103,20 +103,6 @@ describe('models', () => {
   });
 });
 
-describe('fallbacks', () => {
-  it('answer for a model that has nothing, in their own name', async () => {
-    harness = await RouterHarness.start({
-      endpoints: [{ models: ['small'] }],
-      configure: (config) => config.models.push(declare('large', { fallback: ['gone', 'small'] })),
-    });
-    harness.engine().onRequest((_request, wire) => wire.respond(200, OK));
-    const response = await (await harness.chat({ model: 'large' }, { 'x-request-id': 'f1' })).response();
-    expect(response.status).toBe(200);
-    expect(harness.engine().lastRequest.body.toString()).toContain('"model":"small"');
-    expect(harness.router.explainRequest('f1')).toMatchObject({ model: 'small', alias: 'large' });
-  });
-});
-
 describe('bodies', () => {
   // Strict request types dropped or refused what engines understand; guards against prototypes refused legal schemas.
   it('reach the engine byte for byte', async () => {

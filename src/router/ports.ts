@@ -2,7 +2,7 @@
  * The doors of the router. It knows nothing of the control plane: a routing table comes in, counts and evidence go out.
  * Nothing is shared but these values, so the same table can later travel to router processes elsewhere.
  */
-import type { EngineKind } from '../domain/model-spec.js';
+import type { CanarySide, EngineKind } from '../domain/model-spec.js';
 import type { DataPathEvidence } from '../domain/snapshot.js';
 
 /** Something requests can be sent to: a published replica's rank 0, or a static address from the configuration. */
@@ -33,7 +33,10 @@ export interface RouteModel {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly routingProfile: string;
+  /** Models that answer when nothing of this one is ready or all its attempts failed; their own follow them. */
   readonly fallback: readonly string[];
+  /** Shares of its requests that go elsewhere on trial. */
+  readonly canary?: readonly CanarySide[];
   /** Desired replicas; 0 = switched off by its operator. */
   readonly desired: number;
   /** `coming`: none Ready but one is on its way, so requests may wait. */

@@ -21,7 +21,9 @@ export class QueuePlace {
     principal: Principal,
     private readonly waiting: Waiting,
     nowMs: number,
+    waitedBeforeMs?: number,
   ) {
+    this.waitedMs = waitedBeforeMs;
     const { profile, head, promptTokens, outputTokens } = request;
     const { queueMs } = profile.deadlines;
     this.deadlineMs = queueMs === 0 ? Number.POSITIVE_INFINITY : nowMs + queueMs;

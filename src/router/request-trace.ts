@@ -8,6 +8,7 @@ import type {
 } from '../domain/balancing/candidate.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 import type { Usage } from './bytes/usage.js';
+import type { StandInReason } from './resolve-model.js';
 import type { AttemptKind, ExplainedAttempt, ExplainedChoice, RequestExplanation } from './explanation.js';
 
 /*
@@ -171,6 +172,11 @@ export class RequestTrace {
   route = '';
   model: string | undefined;
   alias: string | undefined;
+  /** Names of models and pools, and a key's id: all of them live as long as their configuration. */
+  insteadOf: string | undefined;
+  insteadBecause: StandInReason | undefined;
+  split: string | undefined;
+  key: string | undefined;
   routingProfile: string | undefined;
   stream: boolean | undefined;
   error: ApiErrorCode | undefined;
@@ -190,6 +196,7 @@ export class RequestTrace {
     this.idBytes = this.id.write(requestId, 0, 'latin1');
     this.route = route;
     this.model = this.alias = this.routingProfile = undefined;
+    this.insteadOf = this.insteadBecause = this.split = this.key = undefined;
     this.stream = this.error = undefined;
     this.allTried = false;
     this.phaseCount = this.choiceCount = this.attemptCount = 0;
@@ -253,12 +260,17 @@ export class RequestTrace {
 
   explanation(): RequestExplanation {
     const { requestId, route, model, alias, routingProfile, stream, error, numbers } = this;
+    const { insteadOf, insteadBecause, split, key } = this;
     return {
       requestId,
       receivedWallMs: numbers[NUMBERS.receivedWall] ?? 0,
       route,
       ...(model === undefined ? {} : { model }),
       ...(alias === undefined ? {} : { alias }),
+      ...(insteadOf === undefined ? {} : { insteadOf }),
+      ...(insteadBecause === undefined ? {} : { insteadBecause }),
+      ...(split === undefined ? {} : { split }),
+      ...(key === undefined ? {} : { key }),
       ...(routingProfile === undefined ? {} : { routingProfile }),
       ...(stream === undefined ? {} : { stream }),
       ...known('bodyBytes', numbers[NUMBERS.bodyBytes]),

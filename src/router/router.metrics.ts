@@ -21,6 +21,8 @@ export class ModelSeries {
   readonly queue = new Histogram(LONG_SECONDS);
   readonly attempts = new NamedCounts();
   readonly retries = new NamedCounts();
+  /** Requests for this model that another one took, by why. */
+  readonly fallbacks = new NamedCounts();
   promptTokens = 0;
   completionTokens = 0;
   cachedTokens = 0;
@@ -219,6 +221,12 @@ export class RouterMetrics {
         'Attempts on engines by outcome.',
         'outcome',
         (series) => series.attempts,
+      ),
+      counts(
+        'llmgw_fallbacks_total',
+        'Requests for a model that one of its fallbacks took.',
+        'reason',
+        (series) => series.fallbacks,
       ),
       counts('llmgw_retries_total', 'Retries by what failed before.', 'reason', (series) => series.retries),
       single(

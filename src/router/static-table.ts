@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import type { EndpointConfig, ServerConfig } from '../config/server-config.js';
+import { withCanary } from '../config/canary.js';
 import type { RouteEndpoint, RouteModel, RoutingTable } from './ports.js';
 
 /** Reads a secret file; its trailing line break is not part of the secret. */
@@ -43,6 +44,7 @@ export function staticTable(config: ServerConfig, readKey = readSecret): Omit<Ro
       aliases: model?.aliases ?? [],
       routingProfile: model?.routing ?? config.router.defaultProfile,
       fallback: model?.fallback ?? [],
+      ...withCanary(model),
       desired: model?.replicas ?? 0,
       outlook: served.has(name) ? 'ready' : 'none',
     };

@@ -1,3 +1,4 @@
+import type { SplitVerdict } from '../domain/balancing/canary.js';
 import type { Choice, Chosen } from '../domain/balancing/candidate.js';
 import type { ReusePrediction } from '../domain/balancing/prefix-cache-model.js';
 import { hashPrompt, type PromptChain } from '../domain/balancing/prompt-chain.js';
@@ -43,6 +44,8 @@ export interface RoutedRequest {
   readonly profile: RoutingProfile;
   /** Monotonic. */
   readonly arrivedMs: number;
+  /** The side of a canary split it is on; undefined where the model has none. */
+  readonly split: SplitVerdict | undefined;
   /** Estimates. */
   readonly promptTokens: number;
   readonly outputTokens: number;
@@ -68,12 +71,12 @@ export class Tries {
   private retriesOfStartedWork = 0;
   private hedged = false;
   private chain: PromptChain | undefined;
-  private readonly longAnswerFactor: number;
+  private longAnswerFactor: number;
 
   constructor(
     private readonly core: RouterCore,
     private readonly owner: AttemptOwner,
-    private readonly request: RoutedRequest,
+    private request: RoutedRequest,
     private readonly trace: RequestTrace,
     private readonly budget: BudgetPass,
   ) {
@@ -85,10 +88,25 @@ export class Tries {
     return this.attempts > 0;
   }
 
+  /** Goes on with the same request at another model, whose endpoints it has not tried. */
+  moveTo(request: RoutedRequest): void {
+    this.request = request;
+    this.tried.length = 0;
+    this.attempts = 0;
+    this.freshSocketTried = false;
+    this.inVain = false;
+    this.chain = undefined;
+    this.longAnswerFactor = longAnswerFactor(request);
+  }
+
   choose(nowMs: number): Choice<EndpointState> {
-    const { model, profile, head, promptTokens, outputTokens } = this.request;
+    const { model, profile, head, promptTokens, outputTokens, split } = this.request;
     const chain = this.promptChain();
-    const facts = { model: model.name, promptTokens, outputTokens, sessionKey: head.session, chain };
+    const { pool, otherSides, closedPools } = split ?? {};
+    const facts = {
+      ...{ model: model.name, pool, otherSides, closedPools },
+      ...{ promptTokens, outputTokens, sessionKey: head.session, chain },
+    };
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);
     this.core.metrics.decided(profile.policy, (this.core.clock.monotonicMs() - nowMs) / 1000);
@@ -163,6 +181,28 @@ export class Tries {
     const firstTokenMs = firstTokenDeadlineMs(deadlines, this.request.promptTokens);
     if (firstTokenMs === undefined) return Number.POSITIVE_INFINITY;
     return attempt.connectedAtMs + firstTokenMs * this.longAnswerFactor;
+  }
+
+  /** Ends the attempts whose wait is over. */
+  expireDue(nowMs: number): void {
+    for (const attempt of this.running.slice()) {
+      if (nowMs < this.dueMs(attempt)) continue;
+      attempt.expire(attempt.phase === 'connecting' ? 'connect_timeout' : 'first_token_timeout');
+    }
+  }
+
+  /** When the next of those waits is over. */
+  nextDueMs(): number {
+    let next = Number.POSITIVE_INFINITY;
+    for (const attempt of this.running) next = Math.min(next, this.dueMs(attempt));
+    return next;
+  }
+
+  /** The client has all of its answer: from `untilMs` on no engine is waited for any more. Returns when to ask again. */
+  endTails(nowMs: number, untilMs: number): number {
+    if (nowMs < untilMs) return untilMs;
+    for (const attempt of this.running.slice()) attempt.cancel('ok');
+    return Number.POSITIVE_INFINITY;
   }
 
   /** Takes note of a failure and says what follows. */

@@ -11,6 +11,10 @@ export interface RequestView {
   readonly route?: string;
   readonly model?: string;
   readonly alias?: string;
+  readonly insteadOf?: string;
+  readonly insteadBecause?: string;
+  readonly split?: string;
+  readonly key?: string;
   readonly routingProfile?: string;
   readonly stream?: boolean;
   readonly bodyBytes?: number;
@@ -33,6 +37,7 @@ interface ChoiceView {
   readonly policy: string;
   readonly chosen?: string;
   readonly because: string;
+  readonly predictedCachedTokens?: number;
   readonly candidates: readonly CandidateView[];
 }
 
@@ -74,18 +79,20 @@ function headline(view: RequestView, surface: Surface): string[] {
   const receivedMs = view.receivedAt === undefined ? view.receivedWallMs : Date.parse(view.receivedAt);
   const when = receivedMs === undefined ? '' : `, ${ago(surface.nowMs - receivedMs)}`;
   const name = view.model ?? 'no model yet';
-  const asked = view.alias === undefined ? name : `${name} (asked for as ${view.alias})`;
+  const asked = `${name}${askedAs(view)}`;
   const outcome = view.error ?? (view.status === undefined ? 'running' : `status ${view.status}`);
   const took = view.endedMs === undefined ? '' : ` after ${span(view.endedMs)}`;
   const facts = [
     view.route,
     view.routingProfile === undefined ? undefined : `profile ${view.routingProfile}`,
+    view.split === undefined ? undefined : `split: ${view.split}`,
+    view.key === undefined ? undefined : `key ${view.key}`,
     view.stream === undefined ? undefined : view.stream ? 'streamed' : 'not streamed',
     view.bodyBytes === undefined ? undefined : `${bytes(view.bodyBytes)} body`,
     view.estimatedPromptTokens === undefined
       ? undefined
       : `about ${view.estimatedPromptTokens} prompt tokens`,
-    usageText(view.usage),
+    usageText(view.usage, predictedTokens(view)),
   ];
   const tone = view.error !== undefined || (view.status ?? 200) >= 400 ? 'bad' : 'good';
   return [
@@ -97,9 +104,24 @@ function headline(view: RequestView, surface: Surface): string[] {
   ].filter((line) => line !== '');
 }
 
-function usageText(usage: RequestView['usage']): string | undefined {
+/** How the client named the model, and whose place this one took. */
+function askedAs({ alias, insteadOf, insteadBecause }: RequestView): string {
+  const words = [
+    insteadOf === undefined ? undefined : `instead of ${insteadOf}: ${insteadBecause ?? 'unknown'}`,
+    alias === undefined ? undefined : `asked for as ${alias}`,
+  ].filter((word) => word !== undefined);
+  return words.length === 0 ? '' : ` (${words.join(', ')})`;
+}
+
+/** What the last choice expected to be cached where it sent the request. */
+const predictedTokens = ({ choices = [] }: RequestView): number | undefined =>
+  choices.findLast(({ chosen }) => chosen !== undefined)?.predictedCachedTokens;
+
+function usageText(usage: RequestView['usage'], predicted: number | undefined): string | undefined {
   if (usage === undefined) return undefined;
-  const cached = usage.cachedTokens === undefined ? '' : ` (${usage.cachedTokens} cached)`;
+  const { cachedTokens } = usage;
+  const expected = predicted === undefined ? '' : `, ${Math.round(predicted)} predicted`;
+  const cached = cachedTokens === undefined ? '' : ` (${cachedTokens} cached${expected})`;
   return `used ${usage.promptTokens ?? '?'}${cached} + ${usage.completionTokens ?? '?'} tokens`;
 }
 

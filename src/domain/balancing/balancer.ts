@@ -91,19 +91,19 @@ export class Balancer {
     request: RequestFacts,
     context: ChooseContext,
   ): Choice<C> {
-    const { pool } = request;
-    if (pool !== undefined && request.poolRequired !== true) {
+    const picky = request.pool !== undefined || request.otherSides !== undefined;
+    if (picky && request.poolRequired !== true) {
       // Another pool in good standing is better than a last resort in the wanted one.
-      const choice = this.chooseIn(pool, false, candidates, request, context);
+      const choice = this.chooseIn(true, false, candidates, request, context);
       return choice.endpoint === undefined
-        ? this.chooseIn(undefined, true, candidates, request, context)
+        ? this.chooseIn(false, true, candidates, request, context)
         : choice;
     }
-    return this.chooseIn(pool, true, candidates, request, context);
+    return this.chooseIn(picky, true, candidates, request, context);
   }
 
   private chooseIn<C extends Candidate>(
-    pool: string | undefined,
+    picky: boolean,
     lastResort: boolean,
     candidates: readonly C[],
     request: RequestFacts,
@@ -113,47 +113,47 @@ export class Balancer {
     scan.reset();
     let serving = false;
     for (const candidate of candidates) {
-      if (misfit(candidate, request, pool) !== undefined) continue;
+      if (misfit(candidate, request, picky) !== undefined) continue;
       const verdict = candidate.health.verdict(context.nowMs);
       if (verdict === 'serving') serving = true;
       if (unavailable(candidate, context) !== undefined) continue;
       // A retry has one fault behind it already; it goes where answers are known to come from.
       if (verdict === 'trial_due' && context.tried.length === 0) {
-        return this.take(scan, candidate, 'trial', pool, candidates, request, context);
+        return this.take(scan, candidate, 'trial', picky, candidates, request, context);
       }
       if (verdict === 'serving') scan.add(candidate);
     }
-    if (scan.count > 0) return this.ranked(scan, 'ranked', pool, candidates, request, context);
-    if (lastResort && !serving) addLastResort(scan, pool, candidates, request, context);
-    if (scan.count > 0) return this.ranked(scan, 'last_resort', pool, candidates, request, context);
-    return this.none(scan, pool, candidates, request, context);
+    if (scan.count > 0) return this.ranked(scan, 'ranked', picky, candidates, request, context);
+    if (lastResort && !serving) addLastResort(scan, picky, candidates, request, context);
+    if (scan.count > 0) return this.ranked(scan, 'last_resort', picky, candidates, request, context);
+    return this.none(scan, picky, candidates, request, context);
   }
 
   private ranked<C extends Candidate>(
     scan: Scan<C>,
     because: ChosenBecause,
-    pool: string | undefined,
+    picky: boolean,
     candidates: readonly C[],
     request: RequestFacts,
     context: ChooseContext,
   ): Choice<C> {
     const best = scan.eligible[this.ranking.rank(scan, request, context)];
     if (best === undefined) throw new RangeError(`policy ${this.policy} chose outside its candidates`);
-    return this.take(scan, best, because, pool, candidates, request, context);
+    return this.take(scan, best, because, picky, candidates, request, context);
   }
 
   private take<C extends Candidate>(
     scan: Scan<C>,
     endpoint: C,
     because: ChosenBecause,
-    pool: string | undefined,
+    picky: boolean,
     candidates: readonly C[],
     request: RequestFacts,
     context: ChooseContext,
   ): Choice<C> {
     const at = scan.positionOf(endpoint);
     const verdicts = context.explain
-      ? explain(scan, endpoint, pool, candidates, request, context)
+      ? explain(scan, endpoint, picky, candidates, request, context)
       : undefined;
     return {
       endpoint,
@@ -168,35 +168,35 @@ export class Balancer {
 
   private none<C extends Candidate>(
     scan: Scan<C>,
-    pool: string | undefined,
+    picky: boolean,
     candidates: readonly C[],
     request: RequestFacts,
     context: ChooseContext,
   ): Choice<C> {
     let because: NotChosenBecause = 'no_endpoint';
     for (const candidate of candidates) {
-      if (misfit(candidate, request, pool) !== undefined) continue;
+      if (misfit(candidate, request, picky) !== undefined) continue;
       const reason = unavailable(candidate, context);
       if (reason === 'at_capacity') because = 'at_capacity';
       else if (because === 'no_endpoint' && reason === 'excluded_by_retry') because = 'all_tried';
     }
     const verdicts = context.explain
-      ? explain(scan, undefined, pool, candidates, request, context)
+      ? explain(scan, undefined, picky, candidates, request, context)
       : undefined;
     return { endpoint: undefined, because, policy: this.policy, candidates: verdicts };
   }
 }
 
-/** Why the candidate can never take this request, whatever its state. */
-function misfit(
-  candidate: Candidate,
-  request: RequestFacts,
-  pool: string | undefined,
-): RejectReason | undefined {
+/** Why the candidate can never take this request, whatever its state; `picky`: only the wanted side of a split will do. */
+function misfit(candidate: Candidate, request: RequestFacts, picky: boolean): RejectReason | undefined {
   if (!candidate.models.has(request.model)) return 'not_serving_model';
   if (candidate.draining) return 'draining';
   if (!(candidate.weight > 0)) return 'zero_weight';
-  return pool !== undefined && candidate.pool !== pool ? 'wrong_pool' : undefined;
+  const { pool, otherSides, closedPools } = request;
+  if (closedPools?.includes(candidate.pool) === true) return 'zero_weight';
+  if (!picky) return undefined;
+  if (pool !== undefined) return candidate.pool === pool ? undefined : 'wrong_pool';
+  return otherSides?.includes(candidate.pool) === true ? 'wrong_pool' : undefined;
 }
 
 /** Why the candidate cannot take this request now, its health apart. */
@@ -225,13 +225,13 @@ function unhealthy(verdict: HealthVerdict): RejectReason | undefined {
  */
 function addLastResort<C extends Candidate>(
   scan: Scan<C>,
-  pool: string | undefined,
+  picky: boolean,
   candidates: readonly C[],
   request: RequestFacts,
   context: ChooseContext,
 ): void {
   for (const candidate of candidates) {
-    if (misfit(candidate, request, pool) === undefined && unavailable(candidate, context) === undefined) {
+    if (misfit(candidate, request, picky) === undefined && unavailable(candidate, context) === undefined) {
       scan.add(candidate);
     }
   }
@@ -240,7 +240,7 @@ function addLastResort<C extends Candidate>(
 function explain<C extends Candidate>(
   scan: Scan<C>,
   chosen: C | undefined,
-  pool: string | undefined,
+  picky: boolean,
   candidates: readonly C[],
   request: RequestFacts,
   context: ChooseContext,
@@ -249,7 +249,7 @@ function explain<C extends Candidate>(
     const at = scan.positionOf(candidate);
     const ranked = at < 0 ? undefined : scan.overBound[at] === 1 ? 'over_bounded_load' : 'costlier';
     const reason =
-      misfit(candidate, request, pool) ??
+      misfit(candidate, request, picky) ??
       unavailable(candidate, context) ??
       ranked ??
       unhealthy(candidate.health.verdict(context.nowMs)) ??

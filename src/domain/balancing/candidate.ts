@@ -70,6 +70,10 @@ export interface RequestFacts {
   readonly pool?: string | undefined;
   /** True: no endpoint of another pool will do. False: another pool serves when this one cannot. */
   readonly poolRequired?: boolean | undefined;
+  /** Pools that are somebody else's side of a split: they serve only when no other can. */
+  readonly otherSides?: readonly string[] | undefined;
+  /** Pools that get nothing, whatever happens: canaries of weight 0. */
+  readonly closedPools?: readonly string[] | undefined;
   /** Estimated prompt tokens (bytes over the model's learned bytes per token). */
   readonly promptTokens: number;
   /** Expected output tokens: `max_tokens` where small, else the model's learned mean. */

@@ -142,6 +142,14 @@ export function clientShouldNotRetry(
   }
 }
 
+/**
+ * Whether another model may answer in the place of one that gave up for this reason: its endpoints did not do it. Not
+ * where the request itself is at fault, or is suspected to be.
+ */
+export function othersMayDo(because: GiveUpReason): boolean {
+  return because === 'all_tried' || because === 'attempts_exhausted' || because === 'budget_exhausted';
+}
+
 /** The client would retry this by its status, though it says "cannot", not "broken". */
 function sameEverywhere(failure: AttemptFailure): boolean {
   if (failure.kind === 'redirect') return true;
