@@ -207,8 +207,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
 
   turnedAway(refusal: AdmissionRefusal): void {
     this.facts.place?.leave(this.clock.monotonicMs());
-    const expectedReadyMs = this.request?.model.coming?.expectedReadyMs;
-    this.fail(errorOfRefusal(refusal, expectedReadyMs), refusal.retryAfterSeconds);
+    this.fail(errorOfRefusal(refusal, this.request?.model.coming), refusal.retryAfterSeconds);
   }
 
   /** From `untilMs` on, a stream's status does not wait for its first event. */

@@ -16,9 +16,10 @@ export function shown(name: string): string {
 /** Why the queue sent a request away, and when somebody is expected to be there where nobody is. */
 export function errorOfRefusal(
   { refused }: AdmissionRefusal,
-  expectedReadyMs: number | undefined,
+  coming: { readonly expectedReadyMs?: number } | undefined,
 ): GatewayError {
   const words = REFUSAL_WORDS[refused];
+  const expectedReadyMs = coming?.expectedReadyMs;
   if (expectedReadyMs === undefined) return { code: refused, message: words };
   const seconds = Math.max(1, Math.ceil(expectedReadyMs / 1_000));
   return { code: refused, message: `${words}; one is expected in about ${seconds} s` };

@@ -56,6 +56,7 @@ export const OTHER_ROUTE_INDEX = ENGINE_ROUTES.length + 2;
 /** What the router's live state adds at the moment of a scrape. */
 export interface LiveGauges {
   prefixTotals(): ReuseTotals;
+  prefixBytes(): number;
   modelGauges(): Iterable<{
     readonly name: string;
     readonly series: ModelSeries;
@@ -252,6 +253,12 @@ export class RouterMetrics {
         'Prompt tokens the engines said were cached.',
         () => live.prefixTotals().deliveredTokens,
       ),
+      {
+        name: 'llmgw_prefix_index_bytes',
+        help: 'Memory of what the prefix caches of the endpoints are believed to hold.',
+        type: 'gauge',
+        read: () => [{ labels: {}, value: live.prefixBytes() }],
+      },
       {
         name: 'llmgw_routing_decision_seconds',
         help: 'Time one choice of an endpoint took.',

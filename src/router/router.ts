@@ -245,6 +245,10 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     return this.table.prefixes.totals;
   }
 
+  prefixBytes(): number {
+    return this.table.prefixes.bytes;
+  }
+
   *modelGauges(): ReturnType<LiveGauges['modelGauges']> {
     for (const model of this.table.models()) {
       yield { name: model.name, series: model.series, queueDepth: model.queue.depth };
