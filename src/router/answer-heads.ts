@@ -25,10 +25,9 @@ export const FALLBACK_HEADER = 'x-llmgw-fallback';
 
 /** What `x-llmgw-explain` adds to an answer. */
 export const explainHeaders = (
+  { policy, split }: { readonly policy: string; readonly split: string | undefined },
   endpoint: string,
-  policy: string,
   sends: number,
-  split: string | undefined,
 ): HeaderList => [
   'x-llmgw-endpoint',
   endpoint,

@@ -293,16 +293,13 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     if (this.phase !== 'attempting' || request === undefined || tries === undefined) return false;
     const now = this.clock.monotonicMs();
     tries.settle(attempt, now);
-    const extra = this.head.explain
-      ? explainHeaders(attempt.endpoint.id, this.trace.policy, tries.sends, this.trace.split)
-      : [];
+    const extra = this.head.explain ? explainHeaders(this.trace, attempt.endpoint.id, tries.sends) : [];
     if (!this.answer.begin(head, isEventStream(head), extra, now)) {
       tries.drop(attempt, 'not_a_stream', now);
       this.fail({ code: 'upstream_protocol_error', message: 'the engine did not answer with a stream' });
       return false;
     }
-    this.winner = attempt;
-    this.facts.winner = attempt;
+    this.winner = this.facts.winner = attempt;
     this.letGoOfBody();
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
