@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import prettier from 'prettier';
 import { describe, expect, it } from 'vitest';
+import { ctlDocument } from './ctl-document.js';
 import { configurationDocument, errorsDocument, metricsDocument } from './documents.js';
 import { ROOT, isSource, projectFiles, read } from './repository.js';
 import { metricsOf } from './metric-list.js';
@@ -14,6 +15,7 @@ async function document(text: string): Promise<string> {
 describe('documents are what the code says; `npm run docs` writes them', () => {
   it.each([
     ['configuration.md', configurationDocument],
+    ['ctl.md', ctlDocument],
     ['errors.md', errorsDocument],
     ['metrics.md', metricsDocument],
   ])('docs/%s', async (name, write) => {

@@ -4,12 +4,8 @@ import { settingsTable } from '../../src/config/describe.js';
 import { ServerConfig } from '../../src/config/server-config.js';
 import { ADMIN_ERRORS, API_ERRORS, EXIT } from '../../src/shared/errors.js';
 import { isSource, projectFiles, read } from './repository.js';
+import { EXIT_MEANINGS, WRITTEN, table } from './document-parts.js';
 import { metricsOf } from './metric-list.js';
-
-const WRITTEN = '<!-- Written by `npm run docs`; change the code instead. -->';
-
-const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
-  [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 
 export function configurationDocument(): string {
   return `# Configuration
@@ -53,20 +49,9 @@ export function errorsDocument(): string {
     String(exit),
     when,
   ]);
-  const meanings: Readonly<Record<keyof typeof EXIT, string>> = {
-    ok: 'It worked.',
-    failed: 'It did not work; the message says why.',
-    usage: 'The command line or the configuration is wrong.',
-    notFound: 'There is no such thing.',
-    notAuthorised: 'A token is missing, unknown or not enough.',
-    unreachable: 'The server cannot be reached.',
-    timedOut: 'What was waited for did not happen in time.',
-    conflict: 'It contradicts the present state, or was refused to keep a promise.',
-    interrupted: 'Interrupted by a signal.',
-  };
   const exits = Object.entries(EXIT).map(([name, code]) => [
     String(code),
-    meanings[name as keyof typeof EXIT],
+    EXIT_MEANINGS[name as keyof typeof EXIT],
   ]);
   return `# Errors
 
