@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -42,6 +42,8 @@ describe('the doctor', () => {
     gpuDriver: undefined,
     readFile: (path) => files.get(path),
     pid: 4242,
+    listening: () => [],
+    listenerOf: () => undefined,
     ...change,
   });
   const found = async (subject: string, change: Partial<DoctorDeps> = {}): Promise<Finding[]> =>
@@ -125,6 +127,25 @@ describe('the doctor', () => {
     ]);
   });
 
+  it("names who holds ports of the engines, its own machine's engines excepted", async () => {
+    const processes = systemProcessTable();
+    const marked = new Map([['LLMGW_SHARD', 'r1-0@1']]);
+    const findings = await found('ports', {
+      listening: () => [19_999, 20_000, 20_001, 20_002, 21_000],
+      listenerOf: (port) => ({ 20_000: process.pid, 20_002: 77 })[port],
+      processes: Object.assign(Object.create(processes) as typeof processes, {
+        environment: (pid: number) => (pid === 77 ? marked : new Map()),
+      }),
+    });
+    expect(findings).toMatchObject([
+      { level: 'ok' },
+      {
+        level: 'warning',
+        message: `ports of engines are taken: 20000 (by ${processes.name(process.pid)}, pid ${process.pid}), 20001 (by another user)`,
+      },
+    ]);
+  });
+
   it('warns of few files and of being process 1', async () => {
     files.set(
       '/proc/self/limits',
@@ -170,6 +191,11 @@ describe('the doctor', () => {
     chmodSync(config.stateDir, 0o755);
     expect(await found('state directory')).toMatchObject([{ level: 'ok' }, { level: 'warning' }]);
     rmSync(config.stateDir, { recursive: true });
+    // Looking must not make it: whoever looks may be root.
+    expect(await found('state directory')).toMatchObject([
+      { level: 'ok', message: expect.stringContaining(', to be made, ') as string },
+    ]);
+    expect(existsSync(config.stateDir)).toBe(false);
     writeFileSync(config.stateDir, 'a file');
     expect(await found('state directory')).toMatchObject([{ level: 'problem' }]);
   });

@@ -2,19 +2,11 @@
  * Looks over a machine before its agent runs there: what is missing, and how to mend it. Everything found here would
  * otherwise show up later, as an engine that does not start at three in the morning.
  */
-import {
-  accessSync,
-  constants,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
-import { join, resolve } from 'node:path';
+import { accessSync, constants, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import type { AgentConfig } from '../config/agent-config.js';
 import type { Clock } from '../shared/clock.js';
+import { errorChain } from '../shared/errors.js';
 import { skewText } from './clock-skew.js';
 import { findExecutable } from './executables.js';
 import { EngineCatalog } from './engines/catalog.js';
@@ -25,7 +17,8 @@ import { assess } from './gpu/health-policy.js';
 import { Tool } from './gpu/tool.js';
 import { DISK_FREE_DOWNLOAD_MIN_BYTES, DISK_FREE_MIN_BYTES } from './limits.js';
 import { identifyNode } from './node-facts.js';
-import { listens } from './ports-in-use.js';
+import { MARKER_SHARD } from './marker.js';
+import { listenerOf, listeningPorts, listens } from './ports-in-use.js';
 import { systemProcessTable, type ProcessTable } from './process-table.js';
 import { freeBytes } from './start-checks.js';
 import { serverTime } from './server-time.js';
@@ -48,6 +41,10 @@ export interface DoctorDeps {
   /** Reads a file of the system; undefined when there is none. */
   readonly readFile: (path: string) => string | undefined;
   readonly pid: number;
+  /** Ports somebody listens on. */
+  readonly listening: () => readonly number[];
+  /** Who listens there; undefined when it is nobody this user may look at. */
+  readonly listenerOf: (port: number) => number | undefined;
 }
 
 export function systemDoctorDeps(config: AgentConfig, clock: Clock): DoctorDeps {
@@ -58,6 +55,8 @@ export function systemDoctorDeps(config: AgentConfig, clock: Clock): DoctorDeps 
     gpuDriver: findGpuDriver(config.gpus, process.env),
     readFile: readText,
     pid: process.pid,
+    listening: () => listeningPorts(),
+    listenerOf,
   };
 }
 
@@ -118,37 +117,51 @@ function checkNode(config: AgentConfig): Finding[] {
 
 async function checkStateDir(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
   const directory = resolve(config.stateDir);
+  const there = existsSync(directory);
+  const writable = there ? directory : nearestExisting(directory);
   try {
-    mkdirSync(directory, { recursive: true, mode: 0o700 });
-    const probe = join(directory, '.write-test');
-    writeFileSync(probe, 'x', { flush: true });
-    rmSync(probe);
+    // Whoever looks may be root, and the agent not: a directory made here would lock it out.
+    if (there) proveWritable(directory);
+    else accessSync(writable, constants.W_OK | constants.X_OK);
   } catch (error) {
-    return [problem('state directory', textOf(error), `make ${directory} writable for this user`)];
+    return [problem('state directory', textOf(error), `make ${writable} writable for this user`)];
   }
-  const findings: Finding[] = [];
-  try {
-    StateLock.take(directory, deps.processes).release();
-  } catch (error) {
-    findings.push(
-      warning('state directory', textOf(error), 'nothing to do if that is the agent of this machine'),
-    );
-  }
-  const free = (await freeBytes(directory)) ?? 0;
+  const findings = there ? lockedBy(directory, deps) : [];
+  const free = (await freeBytes(writable)) ?? 0;
   findings.push(
     free >= DISK_FREE_MIN_BYTES
-      ? ok('state directory', `${directory}, ${gib(free)} free`)
+      ? ok('state directory', `${directory}${there ? '' : ', to be made'}, ${gib(free)} free`)
       : problem(
           'state directory',
-          `only ${gib(free)} free in ${directory}`,
+          `only ${gib(free)} free in ${writable}`,
           'free some space, or move stateDir',
         ),
   );
-  if ((statSync(directory).mode & 0o077) !== 0) {
+  if (there && (statSync(directory).mode & 0o077) !== 0) {
     const mend = `chmod 700 ${directory}`;
     findings.push(warning('state directory', 'others on this machine may read engine logs', mend));
   }
   return findings;
+}
+
+function nearestExisting(path: string): string {
+  return existsSync(path) ? path : nearestExisting(dirname(path));
+}
+
+/** Rights alone do not tell: a disk may be full, or mounted read-only. */
+function proveWritable(directory: string): void {
+  const probe = join(directory, '.write-test');
+  writeFileSync(probe, 'x', { flush: true });
+  rmSync(probe);
+}
+
+function lockedBy(directory: string, deps: DoctorDeps): Finding[] {
+  try {
+    StateLock.take(directory, deps.processes).release();
+    return [];
+  } catch (error) {
+    return [warning('state directory', textOf(error), 'nothing to do if that is the agent of this machine')];
+  }
 }
 
 function checkProcesses(deps: DoctorDeps): Finding[] {
@@ -248,7 +261,9 @@ async function checkGpus(deps: DoctorDeps): Promise<Finding[]> {
             `cleared by ${health.clearedBy}`,
           ),
     );
-    const notes = probe.notes.map((note) => warning('gpus', note, 'nothing to do, it is asked for less'));
+    const notes = probe.notes.map((note) =>
+      warning('gpus', note, 'nothing to do, unless a device is missing above'),
+    );
     if (gpuDriver.vendor === 'nvidia' && probe.xids === undefined) {
       const mend = 'give the agent CAP_SYSLOG, or set kernel.dmesg_restrict=0';
       notes.push(warning('gpus', 'the kernel log cannot be read, so GPU errors (Xids) are not seen', mend));
@@ -256,7 +271,7 @@ async function checkGpus(deps: DoctorDeps): Promise<Finding[]> {
     return [...devices, ...notes];
   } catch (error) {
     const mend = 'check that the vendor tool answers by hand; or set gpus.driver: none';
-    return [problem('gpus', textOf(error), mend)];
+    return [problem('gpus', errorChain(error).join(': '), mend)];
   } finally {
     timer.cancel();
   }
@@ -269,14 +284,42 @@ function checkPorts(deps: DoctorDeps): Finding[] {
   const range = deps.readFile('/proc/sys/net/ipv4/ip_local_port_range')?.trim().split(/\s+/).map(Number);
   const [from = Number.POSITIVE_INFINITY, to = 0] = range ?? [];
   const [first, last] = DEFAULT_PORTS;
+  const taken = checkTakenPorts(deps);
   if (from > last || to < first)
-    return [ok('ports', `outgoing connections use ${from} to ${to}, engines ${first} to ${last}`)];
+    return [ok('ports', `outgoing connections use ${from} to ${to}, engines ${first} to ${last}`), ...taken];
   return [
     warning(
       'ports',
       `outgoing connections use ${from} to ${to}, which takes ports of engines (${first} to ${last}) by chance`,
       `sysctl net.ipv4.ip_local_reserved_ports=${first}-${last}`,
     ),
+    ...taken,
+  ];
+}
+
+const HOLDERS_NAMED = 5;
+
+/** Ports of the engines that somebody else listens on; engines of an agent carry its marker. */
+function checkTakenPorts(deps: DoctorDeps): Finding[] {
+  const { processes } = deps;
+  const [first, last] = DEFAULT_PORTS;
+  const strangers = deps
+    .listening()
+    .filter((port) => port >= first && port <= last)
+    .map((port) => ({ port, pid: deps.listenerOf(port) }))
+    .filter(({ pid }) => pid === undefined || processes.environment(pid)?.has(MARKER_SHARD) !== true);
+  if (strangers.length === 0) return [];
+  const named = strangers
+    .slice(0, HOLDERS_NAMED)
+    .map(({ port, pid }) =>
+      pid === undefined
+        ? `${port} (by another user)`
+        : `${port} (by ${processes.name(pid) ?? '?'}, pid ${pid})`,
+    );
+  const more = strangers.length - named.length;
+  const message = `ports of engines are taken: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
+  return [
+    warning('ports', message, "the others are used; or set control.portRange in the server's file elsewhere"),
   ];
 }
 

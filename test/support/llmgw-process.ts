@@ -31,9 +31,11 @@ export class LlmgwProcess {
     cwd: string = tmpdir(),
     /** A listening socket to hand over, as systemd does. */
     socketFd?: number,
+    /** A command that runs the program given as its last arguments, e.g. in a namespace. */
+    below: readonly string[] = [],
   ) {
     if (!existsSync(MAIN)) throw new Error('dist/main.js is missing: run `npm run build` first');
-    const command = [process.execPath, MAIN, ...args];
+    const command = [...below, process.execPath, MAIN, ...args];
     // The pid that the socket is meant for is known only to the process itself.
     const [program = '', ...words] =
       socketFd === undefined
