@@ -1,10 +1,11 @@
-import { Agent, request, type IncomingMessage } from 'node:http';
+import { Agent } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ListView } from '../../src/admin-api/views/answers.js';
 import type { NodeSummaryView } from '../../src/admin-api/views/nodes.js';
 import type { ReplicaSummaryView } from '../../src/admin-api/views/replicas.js';
 import { HeldSocket } from '../support/held-socket.js';
 import { adminGet, LlmgwProcess, Scratch, type ServerUrls } from '../support/llmgw-process.js';
+import { chat } from '../support/streamed-chat.js';
 import { waitFor } from '../support/wait-for.js';
 
 const CONFIG = `
@@ -23,36 +24,6 @@ const AGENT = `
 gpus: { driver: static, static: [{ uuid: GPU-0, type: sim-80g, memory: 80GiB }] }
 onExit: stop
 `;
-
-/** One streamed chat over a kept-alive connection. No retry of any kind: whatever goes wrong is seen. */
-async function chat(url: string, agent: Agent, maxTokens: number, begun?: () => void): Promise<string> {
-  const body = JSON.stringify({
-    model: 'm1',
-    stream: true,
-    max_tokens: maxTokens,
-    ignore_eos: true,
-    messages: [{ role: 'user', content: 'go on' }],
-  });
-  try {
-    const answer = await new Promise<IncomingMessage>((resolve, reject) => {
-      const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
-      request(`${url}/v1/chat/completions`, { method: 'POST', agent, headers }, resolve)
-        .on('error', reject)
-        .end(body);
-    });
-    let text = '';
-    for await (const chunk of answer) {
-      text += String(chunk);
-      begun?.();
-      begun = undefined;
-    }
-    return answer.statusCode === 200 && text.endsWith('data: [DONE]\n\n')
-      ? 'whole'
-      : `${answer.statusCode} ${text.slice(-200)}`;
-  } catch (error) {
-    return String(error);
-  }
-}
 
 describe('a server whose client socket a supervisor holds', () => {
   const scratch = new Scratch();

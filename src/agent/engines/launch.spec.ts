@@ -238,6 +238,20 @@ describe('planLaunch', () => {
       /-m is set by llmgw/,
     ],
     [
+      'its short form with the value glued to it',
+      'vllm',
+      { profile: { args: ['-r1'] } },
+      'badFlag',
+      /-r1 \(short for -r\) is set by llmgw/,
+    ],
+    [
+      'a file outside the roots',
+      'llamacpp',
+      { start: { source: 'one.gguf' }, profile: { args: ['--chat-template-file', '/etc/shadow'] } },
+      'notAllowed',
+      /--chat-template-file is not allowed/,
+    ],
+    [
       'its beginning',
       'vllm',
       { profile: { args: ['--served-m=x'] } },

@@ -45,7 +45,7 @@ const PATTERNS: readonly VerdictPattern[] = [
   {
     verdict: 'outOfMemory',
     pattern:
-      /(?:CUDA|HIP|ROCm|Metal|Vulkan)(?: error:?)? out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|No available memory for the cache blocks|Free memory on device .*less than desired|Not enough memory\.? |larger than the (?:maximum|available) .*KV cache|failed to allocate .*(?:buffer|memory|KV)|std::bad_alloc|Cannot allocate memory|JavaScript heap out of memory|Out of memory: Killed/i,
+      /(?:CUDA|HIP|ROCm|Metal|Vulkan)(?: error:?)? out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|No available memory for the cache blocks|Free memory on device .*less than desired|Not enough memory\.? |larger than the (?:maximum|available) .*KV cache|failed to allocate .*(?:buffer|memory|KV)|std::bad_alloc|ErrorOutOf(?:Device|Host)Memory|Cannot allocate memory|JavaScript heap out of memory|Out of memory: Killed/i,
   },
   {
     verdict: 'missingWeights',

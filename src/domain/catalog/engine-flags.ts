@@ -140,6 +140,16 @@ const FLAG_RULES: Readonly<Record<EngineKind, FlagRules>> = {
       '--slot-save-path',
       '--media-path',
       '--log-file',
+      '--chat-template-file',
+      '--grammar-file',
+      '-jf',
+      '--json-schema-file',
+      '-lcs',
+      '--lookup-cache-static',
+      '-lcd',
+      '--lookup-cache-dynamic',
+      '--control-vector',
+      '--control-vector-scaled',
       '--props',
       '--tools',
       '-md',
@@ -209,5 +219,7 @@ export function flagProblemText(engine: EngineKind, problem: FlagProblem): strin
 /** Python's argument parser takes any unambiguous beginning of a long flag for the flag: `--trust-rem` is `--trust-remote-code`. */
 function matches(flag: string, rule: string): boolean {
   if (flag === rule) return true;
+  // And a value glued to a short flag: `-r1` is `-r 1`. Longer names of one dash (`-rpc`) take no value so.
+  if (rule.length === 2 && /^-[A-Za-z]\d+$/.test(flag) && flag.startsWith(rule)) return true;
   return flag.startsWith('--') && rule.startsWith('--') && flag.length > 3 && rule.startsWith(flag);
 }
