@@ -22,6 +22,7 @@ import { isRefusal, type EngineDriver, type Refusal } from './engines/driver.js'
 import type { Launch, LaunchSettings } from './engines/launch.js';
 import { readVerdict, withCause } from './engines/verdicts.js';
 import type { GpuMonitor } from './gpu/monitor.js';
+import { withFullDisk } from './full-disk.js';
 import { gpuUsage } from './gpu/usage.js';
 import { LoadProgress } from './load-progress.js';
 import type { LogWarden } from './log-warden.js';
@@ -457,7 +458,8 @@ export class ShardRunner {
           'the engine ended, its other processes are being stopped',
         );
         const { kind: _kind, ...exit } = outcome;
-        return { ...exit, ...readVerdict(exit, this.log?.lines() ?? []) };
+        const end = readVerdict(exit, this.log?.lines() ?? []);
+        return { ...exit, ...(await withFullDisk(end, this.deps.checks.stateDir)) };
       }
     }
   }

@@ -37,7 +37,7 @@ const LINES: Readonly<Partial<Record<Verdict, readonly string[]>>> = {
   missingWeights: [
     'huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error. (Request ID: Root=1-6)',
     "OSError: no-such/repository is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
-    'huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for the specified revision on the local disk',
+    'huggingface_hub.errors.LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder for the specified revision on the local disk and outgoing traffic has been disabled.',
     'RuntimeError: Cannot find any model weights with `/models/empty`',
     'safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully covered',
     "gguf_init_from_file: failed to open GGUF file '/models/none.gguf': 'No such file or directory'",
@@ -91,6 +91,15 @@ function read(line: string, chunkBytes: number): string {
 }
 
 describe('the verdict of', () => {
+  // It parked the profile on the node for good.
+  it('an outage of the network is one that passes', () => {
+    for (const line of [
+      'huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the files on the Hub and we cannot find the appropriate snapshot folder for the specified revision on the local disk.',
+      "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+    ])
+      expect(read(line, 4_096)).toBe('crashed');
+  });
+
   it.each(cases)('%s: %s', (verdict, line) => {
     expect(read(line, 4_096)).toBe(verdict);
     // Split anywhere, also within an escape.

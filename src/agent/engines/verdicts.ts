@@ -47,10 +47,11 @@ const PATTERNS: readonly VerdictPattern[] = [
     pattern:
       /(?:CUDA|HIP|ROCm|Metal|Vulkan)(?: error:?)? out of memory|OutOfMemoryError|cudaMalloc failed: out of memory|No available memory for the cache blocks|Free memory on device .*less than desired|Not enough memory\.? |larger than the (?:maximum|available) .*KV cache|failed to allocate .*(?:buffer|memory|KV)|std::bad_alloc|ErrorOutOf(?:Device|Host)Memory|Cannot allocate memory|JavaScript heap out of memory|Out of memory: Killed/i,
   },
+  // Not the local kind of EntryNotFoundError: an outage of the network ends in it too, and that passes.
   {
     verdict: 'missingWeights',
     pattern:
-      /RepositoryNotFoundError|Repository Not Found|RevisionNotFoundError|EntryNotFoundError|is not a valid model identifier|is not a local folder and is not a valid|does not appear to have a file named|Cannot find any model weights|(?:No such file or directory|failed to open|cannot open|not found).*\.(?:gguf|safetensors|bin|json)|\.(?:gguf|safetensors|bin)\b.*(?:No such file|not found|does not exist)|invalid magic|error loading model|failed to load model|SafetensorError|HeaderTooLarge|corrupt(?:ed)? (?:file|checkpoint)/i,
+      /RepositoryNotFoundError|Repository Not Found|RevisionNotFoundError|(?<!Local)EntryNotFoundError|outgoing traffic has been disabled|is not a valid model identifier|is not a local folder and is not a valid|does not appear to have a file named|Cannot find any model weights|(?:No such file or directory|failed to open|cannot open|not found).*\.(?:gguf|safetensors|bin|json)|\.(?:gguf|safetensors|bin)\b.*(?:No such file|not found|does not exist)|invalid magic|error loading model|failed to load model|SafetensorError|HeaderTooLarge|corrupt(?:ed)? (?:file|checkpoint)/i,
   },
   {
     verdict: 'ncclTimeout',
