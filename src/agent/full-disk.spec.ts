@@ -59,7 +59,7 @@ describe.skipIf(!canMount)('a disk that fills up during a download', () => {
 
     gateway.start(startCommand(await freePort(), { generation: 2 }));
     expect(await end(2, 'exited')).toMatchObject({ verdict: 'diskFull' });
-    await waitFor(() => gateway.lastReport?.conditions.some(({ type }) => /disk/i.test(type)), {
+    await waitFor(() => gateway.lastReport?.conditions.some(({ type }) => type === 'StateDirFull'), {
       what: 'the node to say so',
     });
 
