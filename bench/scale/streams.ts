@@ -8,6 +8,7 @@ import { HEARTBEAT_INTERVAL_MS } from '../../src/agent-protocol/proto.js';
 import type { StatusView } from '../../src/admin-api/views/status.js';
 import type { AgentsTell } from './agents.js';
 import type { Line } from './report.js';
+import { TURN_PROBE, TURN_PROBE_FILE, type Turns } from './turn-probe.js';
 
 const MAIN = join(process.cwd(), 'dist', 'main.js');
 const TICKS_PER_SECOND = 100;
@@ -77,13 +78,14 @@ export async function measureStreams(
     while (connected > 0) await sleep(10);
     server = await startServer(dir, server.agent);
     const upMs = performance.now();
+    server.process.kill('SIGUSR2');
     const profiled =
       profile === undefined ? undefined : get<unknown>(server, `debug/pprof/profile?seconds=${PROFILE_S}`);
     await all();
     const backS = (performance.now() - upMs) / 1_000;
     if (profile !== undefined) writeFileSync(profile, JSON.stringify(await profiled));
     await sleep(2_000);
-    const stall = await stallMs(server);
+    const { longest, busiest } = JSON.parse(readFileSync(turnsFile(dir), 'utf8')) as Turns;
     return [
       {
         what: `${count} agents at rest, a report each every 5 s: CPU of one core`,
@@ -105,10 +107,11 @@ export async function measureStreams(
         met: backS <= RECONNECT_BAR_S,
       },
       {
-        what: 'longest stall of the event loop meanwhile',
-        measured: `${stall.toFixed(0)} ms`,
+        what: 'most work in one turn of the event loop meanwhile',
+        // The wall time of a stall is ours only as far as the main thread ran in it.
+        measured: `${busiest.cpuMs.toFixed(0)} ms CPU of the main thread (longest stall ${longest.wallMs.toFixed(0)} ms: ran ${longest.cpuMs.toFixed(0)} ms, waited for a processor ${longest.starvedMs.toFixed(0)} ms)`,
         bar: `${STALL_BAR_MS} ms`,
-        met: stall <= STALL_BAR_MS,
+        met: busiest.cpuMs <= STALL_BAR_MS,
       },
     ];
   } finally {
@@ -118,13 +121,16 @@ export async function measureStreams(
   }
 }
 
+const turnsFile = (dir: string): string => join(dir, 'turns.json');
+
 /** Starts a server and waits until it is up. */
 async function startServer(dir: string, agentListen: string): Promise<Server> {
   const args = ['--config', join(dir, 'server.yaml'), '--state-dir', join(dir, 'state')];
   const listen = ['--listen', '127.0.0.1:0', '--admin-listen', '127.0.0.1:0', '--agent-listen', agentListen];
-  const child = spawn(process.execPath, [MAIN, 'server', ...args, ...listen], {
+  const child = spawn(process.execPath, ['--import', TURN_PROBE, MAIN, 'server', ...args, ...listen], {
     stdio: ['ignore', 'ignore', 'pipe'],
     cwd: dir,
+    env: { ...process.env, [TURN_PROBE_FILE]: turnsFile(dir) },
   });
   let log = '';
   return new Promise((resolve, reject) => {

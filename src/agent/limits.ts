@@ -82,7 +82,8 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   firstReportMs: 5_000,
   reportDebounceMs: 50,
   reconnectBaseMs: 500,
-  reconnectMaxMs: 30_000,
+  // A whole fleet is back within 30 s of a server's start, however long it was away.
+  reconnectMaxMs: 15_000,
   sessionProvenMs: 30_000,
   refusedPauseMs: 60_000,
   welcomeTimeoutMs: 10_000,

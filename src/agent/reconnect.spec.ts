@@ -19,7 +19,7 @@ const failed: DialEnd = { kind: 'failed' };
 describe('nextDial', () => {
   it('doubles its ceiling up to the cap', () => {
     expect(pauses(Array.from({ length: 9 }, () => failed))).toEqual([
-      500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000,
+      500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000, 15_000, 15_000,
     ]);
   });
 
@@ -57,7 +57,7 @@ describe('nextDial', () => {
       const second = Math.floor(atMs / 1_000);
       perSecond.set(second, (perSecond.get(second) ?? 0) + 1);
     }
-    expect(Math.max(...connected)).toBeLessThanOrEqual(90_000);
+    expect(Math.max(...connected)).toBeLessThanOrEqual(75_000);
     expect(Math.max(...perSecond.values())).toBeLessThan(30);
   });
 });

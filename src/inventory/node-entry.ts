@@ -171,9 +171,9 @@ export class NodeEntry {
   }
 
   private learn(facts: Partial<StoredNode>): void {
-    const next = { ...this.stored, ...facts };
-    if (JSON.stringify(next) === JSON.stringify(this.stored)) return;
-    this.stored = next;
+    if (!Object.entries(facts).some(([name, fact]) => isNews(this.stored[name as keyof StoredNode], fact)))
+      return;
+    this.stored = { ...this.stored, ...facts };
     this.dirty = true;
   }
 
@@ -244,6 +244,11 @@ export class NodeEntry {
       ...(withoutUndefined(optional) as Partial<NodeView>),
     };
   }
+}
+
+/** Every report tells all of it again, so equal texts and numbers are not even looked into. */
+function isNews(known: unknown, fact: unknown): boolean {
+  return known !== fact && (typeof fact !== 'object' || JSON.stringify(known) !== JSON.stringify(fact));
 }
 
 function withoutUndefined(values: Readonly<Record<string, unknown>>): Record<string, unknown> {
