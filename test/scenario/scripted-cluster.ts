@@ -68,8 +68,12 @@ export class ScriptedCluster {
     readonly clock: SetClock,
   ) {}
 
-  static async start(change: Partial<ServerConfig>, nodes: readonly ScriptedNode[] = []) {
-    const clock = new SetClock(START_WALL_MS);
+  static async start(
+    change: Partial<ServerConfig>,
+    nodes: readonly ScriptedNode[] = [],
+    startWallMs = START_WALL_MS,
+  ) {
+    const clock = new SetClock(startWallMs);
     const { models = [] } = change;
     // Wanted only once every machine is there: which one comes first would decide who gets what.
     const unwanted = models.map((model) => Object.assign(new ModelConfig(), model, { replicas: 0 }));

@@ -25,21 +25,27 @@ export function renderTable<T>(
   surface: Surface,
   options: { readonly wide?: boolean; readonly indent?: string } = {},
 ): string[] {
-  const shown = columns.filter((column) => options.wide === true || column.wide !== true);
+  let shown = columns.filter((column) => options.wide === true || column.wide !== true);
   const cells = items.map((item) => shown.map((column) => cellText(column.cell(item, surface))));
   const widths = shown.map(({ title }, at) =>
     Math.max(displayWidth(title), ...cells.map((row) => displayWidth(row[at] ?? ''))),
   );
-  if (options.wide !== true) shrink(shown, widths, surface.columns, options.indent ?? '');
+  if (options.wide !== true && surface.columns !== undefined) {
+    const limit = surface.columns - (options.indent ?? '').length;
+    shrink(shown, widths, limit);
+    // What still does not fit is cut off: a line that wraps cannot be read as part of a table.
+    shown = shown.slice(0, clip(widths, limit));
+  }
   const line = (row: readonly string[], tones: readonly (Tone | undefined)[]): string =>
     (options.indent ?? '') +
     row
+      .slice(0, shown.length)
       .map((text, at) => {
         const cut = fit(text, widths[at]!);
         const room = ' '.repeat(Math.max(0, widths[at]! - displayWidth(cut)));
         const painted = paint(cut, tones[at], surface);
         if (shown[at]!.right === true) return room + painted;
-        return at === row.length - 1 ? painted : painted + room;
+        return at === shown.length - 1 ? painted : painted + room;
       })
       .join(GAP)
       .trimEnd();
@@ -68,21 +74,26 @@ function toneFor<T>(column: Column<T>, item: T, text: string): Tone | undefined 
 }
 
 /** Takes what is too much from the columns that may shrink, the widest first. */
-function shrink<T>(
-  columns: readonly Column<T>[],
-  widths: number[],
-  limit: number | undefined,
-  indent: string,
-): void {
-  if (limit === undefined) return;
+function shrink<T>(columns: readonly Column<T>[], widths: number[], limit: number): void {
   const total = (): number =>
-    indent.length + widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);
+    widths.reduce((sum, width) => sum + width, 0) + GAP.length * (widths.length - 1);
   const shrinkable = columns.flatMap((column, at) => (column.shrinks === true ? [at] : []));
   while (total() > limit) {
     const widest = shrinkable.toSorted((a, b) => widths[b]! - widths[a]!)[0];
     if (widest === undefined || widths[widest]! <= MIN_SHRUNK) return;
     widths[widest] = Math.max(MIN_SHRUNK, widths[widest]! - (total() - limit));
   }
+}
+
+/** Narrows the last columns to what is left of the line; gives how many columns have any room. */
+function clip(widths: number[], limit: number): number {
+  let left = limit;
+  for (const [at, width] of widths.entries()) {
+    if (left <= 1) return Math.max(1, at);
+    widths[at] = Math.min(width, left);
+    left -= widths[at]! + GAP.length;
+  }
+  return widths.length;
 }
 
 /** `Name:  value` lines with the values in one column; absent values are left out. */
