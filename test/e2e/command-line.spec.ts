@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, readdirSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { SimEngine } from '../../src/engines/sim/sim-engine.js';
@@ -41,6 +42,33 @@ describe('the command line as a real process', () => {
     child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
     const [code] = (await once(child, 'close')) as [number];
     expect({ code, err }).toEqual({ code: 0, err: '' });
+  });
+});
+
+describe('ctl starts fast', () => {
+  // Nest, the validator and the log cost more than everything ctl does; one careless import brings them all.
+  it('because nothing of the server is loaded with it', async () => {
+    const scratch = new Scratch();
+    const program = 'TIMEFORMAT="%U %S"; time "$@"';
+    const child = spawn('bash', ['-c', program, 'bash', process.execPath, MAIN, 'ctl', '--help'], {
+      env: { ...process.env, NODE_V8_COVERAGE: scratch.dir },
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    let err = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (err += text));
+    expect(await once(child, 'close')).toEqual([0, null]);
+    const [report] = readdirSync(scratch.dir).filter((name) => name.startsWith('coverage-'));
+    const loaded = (
+      JSON.parse(readFileSync(scratch.path(report!), 'utf8')) as { result: { url: string }[] }
+    ).result.map(({ url }) => url);
+    const packages = loaded.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(url)?.[1] ?? []);
+    const rooms = loaded.flatMap((url) => /\/dist\/([^/]+)\//.exec(url)?.[1] ?? []);
+    expect([...new Set(packages)].toSorted()).toEqual(['commander', 'nest-commander', 'reflect-metadata']);
+    expect([...new Set(rooms)].toSorted()).toEqual(['cli', 'config', 'shared']);
+    const [user = 0, system = 0] = err.trim().split(' ').map(Number);
+    // With the coverage that this needs; a figure to look at, for a test that times is red on a busy machine.
+    process.stdout.write(`ctl --help: ${(user + system).toFixed(2)} s of CPU, ${loaded.length} modules\n`);
+    scratch.remove();
   });
 });
 
