@@ -156,8 +156,30 @@ describe('planLaunch', () => {
         ),
     ],
     [
+      'sglang-gang-rank-0',
+      () => launched('sglang', { start: gang(0), profile: { gpus: 2, shards: 2 } }, nvidia),
+    ],
+    [
       'sglang-gang-rank-1',
       () => launched('sglang', { start: gang(1), profile: { gpus: 2, shards: 2 } }, nvidia),
+    ],
+    [
+      // One group over both nodes by hand, on devices that are named by UUID.
+      'vllm-gang-amd',
+      () =>
+        launched(
+          'vllm',
+          {
+            start: gang(1),
+            profile: {
+              gpus: 2,
+              shards: 2,
+              args: ['-tp', '4', '--enforce-eager'],
+              env: { NCCL_IB_HCA: { value: 'mlx5' } },
+            },
+          },
+          { gpuVendor: 'amd', interfaceName: 'eth1' },
+        ),
     ],
     [
       'llamacpp-file',
