@@ -1,5 +1,6 @@
-import type { NodeView, ReplicaView, ShardReport } from '../domain/cluster.js';
+import type { NodeView, Reason, ReplicaRecord, ShardReport } from '../domain/cluster.js';
 import { awaitingFirstReport } from '../domain/placement/reasons.js';
+import { drainRemains, isDrained, type DrainRemains } from '../domain/reconcile/drain.js';
 import type { RefusedAgent } from '../inventory/inventory.service.js';
 import type { StoredNode } from '../inventory/node-entry.js';
 import type { ClusterReading } from './cluster-reader.js';
@@ -135,41 +136,51 @@ function strayView(nodeId: string, report: ShardReport): ShardView {
 /** How far the node is with what was asked of it. */
 export function schedulingView(reading: ClusterReading, node: NodeView): SchedulingView {
   const { intent } = node;
-  const remaining = intent.target === 'drained' ? remainingOn(reading, node) : [];
-  const state = intent.target === 'drained' && remaining.length > 0 ? 'draining' : intent.target;
+  const remains = intent.target === 'drained' ? drainRemains(node, recordsOn(reading, node)) : undefined;
+  const state = remains === undefined || isDrained(remains) ? intent.target : 'draining';
+  const stateReason = remains?.lost === true ? `given up as lost: no stop there is confirmed` : undefined;
   return {
     target: intent.target,
     state,
     sequence: intent.sequence,
-    waitingFor: remaining.map((replica) => ({
-      replicaId: replica.record.id,
-      reason: reading.notDone(`replica/${replica.record.id}`)[0] ?? whyStillThere(reading, replica),
-    })),
+    waitingFor: remains === undefined ? [] : waitsFor(reading, remains),
     ...(intent.sequence === 0 ? {} : { actor: intent.actor, since: reading.times.wall(intent.atWallMs) }),
+    ...known('stateReason', stateReason),
     ...known('reason', intent.reason),
     ...known('gpuUuid', intent.gpuUuid),
     ...known('deadlineMs', intent.deadlineMs),
     ...known('streamGraceMs', intent.streamGraceMs),
     ...known('allowGap', intent.allowGap),
+    ...known('leftMs', state === 'draining' ? leftMs(reading, node) : undefined),
   };
 }
 
-/** Replicas that a drain must still move: those on the node, or on the one device. */
-export function remainingOn(reading: ClusterReading, node: NodeView): readonly ReplicaView[] {
-  const { gpuUuid } = node.intent;
-  return reading
-    .replicasOn(node.id)
-    .filter(
-      ({ record }) =>
-        gpuUuid === undefined ||
-        record.shards.some((shard) => shard.nodeId === node.id && shard.gpuUuids.includes(gpuUuid)),
-    );
+function leftMs(reading: ClusterReading, node: NodeView): number | undefined {
+  const memory = reading.pass?.plan.memory.nodes.get(node.id);
+  if (memory?.drainDueMs === undefined || memory.drainSequence !== node.intent.sequence) return undefined;
+  return Math.max(0, Math.round(memory.drainDueMs - reading.times.nowMs));
 }
 
-function whyStillThere(reading: ClusterReading, replica: ReplicaView) {
-  const inflight = reading.inflight(replica.record);
+function recordsOn(reading: ClusterReading, node: NodeView): readonly ReplicaRecord[] {
+  return reading.replicasOn(node.id).map(({ record }) => record);
+}
+
+function waitsFor(reading: ClusterReading, { replicas, strays }: DrainRemains): SchedulingView['waitingFor'] {
+  return [
+    ...replicas.map((record) => ({
+      replicaId: record.id,
+      reason: reading.notDone(`replica/${record.id}`)[0] ?? whyStillThere(reading, record),
+    })),
+    ...strays.map(({ replicaId, shardId, phase }) => ({
+      replicaId,
+      reason: { code: 'orphan', message: `no decision puts ${shardId} there, it is ${phase}` },
+    })),
+  ];
+}
+
+/** Before the first pass after the drain was asked for. */
+function whyStillThere(reading: ClusterReading, record: ReplicaRecord): Reason {
+  const inflight = reading.inflight(record);
   const requests = inflight === 1 ? '1 request' : `${inflight} requests`;
-  return replica.state === 'draining'
-    ? { code: 'requests_in_flight', message: `${requests} in flight`, numbers: { inflight } }
-    : { code: 'moving', message: `${replica.state}, ${requests} in flight`, numbers: { inflight } };
+  return { code: 'moving', message: `${requests} in flight`, numbers: { inflight } };
 }

@@ -261,7 +261,7 @@ export class OperationsService {
     const models = preview.gaps.join(', ');
     throw new OperatorError(
       'refused',
-      `draining ${node.id} would leave ${models} without a serving replica: ${preview.moves.find((move) => move.target === undefined)?.reason.message ?? 'no other place'}`,
+      `draining ${node.id} would leave ${models} without a serving replica: ${preview.moves.find(({ target, stopFirst }) => target === undefined || stopFirst === true)?.reason.message ?? 'no other place'}`,
       {
         field: 'allowGap',
         hint: `repeat with --allow-gap to accept that, or see the plan: llmgw ctl drain ${node.id} --plan`,

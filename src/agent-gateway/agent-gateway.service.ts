@@ -203,7 +203,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
         term: this.term.current(),
         protocolVersion: verdict.version,
         build: this.settings.build,
-        heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS,
+        heartbeatIntervalMs: heartbeatMs(this.settings.unreachableAfterMs),
         silenceLimitMs: this.settings.silenceLimitMs ?? SILENCE_LIMIT_MS,
         maxLogTailBytes: LOG_TAIL_LIMIT_BYTES,
         maxMessageBytes: MESSAGE_LIMIT_BYTES,
@@ -363,4 +363,14 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     if (Math.abs(skewMs) < CLOCK_SKEW_WARN_MS) return;
     this.logger.warn({ node: hello.nodeId, skewMs }, "the node's clock differs from the server's");
   }
+}
+
+/** Heartbeats that fit into the silence a node is allowed: one or two may be late without anybody being missed. */
+const HEARTBEATS_PER_SILENCE = 3;
+const HEARTBEAT_MIN_MS = 100;
+
+function heartbeatMs(unreachableAfterMs: number | undefined): number {
+  if (unreachableAfterMs === undefined) return HEARTBEAT_INTERVAL_MS;
+  const neededMs = Math.floor(unreachableAfterMs / HEARTBEATS_PER_SILENCE);
+  return Math.max(HEARTBEAT_MIN_MS, Math.min(HEARTBEAT_INTERVAL_MS, neededMs));
 }

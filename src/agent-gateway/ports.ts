@@ -33,6 +33,8 @@ export interface GatewaySettings {
   readonly joinTokensFile?: string;
   /** They must, also without a file. */
   readonly joinTokensRequired?: boolean;
+  /** Silence after which a node is judged, ms: agents must be heard several times within it. Read at each welcome. */
+  readonly unreachableAfterMs?: number;
   /** Tests shorten these. */
   readonly silenceLimitMs?: number;
   readonly helloLimitMs?: number;

@@ -374,6 +374,30 @@ export class ControlConfig {
 
   @Whole({ min: 1, max: 1_000, doc: 'Engines loading at once in the whole cluster during moves.' })
   maxConcurrentLoads = 4;
+
+  @Duration({
+    minMs: 100,
+    doc: 'How long a new copy must stay Ready before the old one in whose place it is leaves the router.',
+  })
+  steadyAfter: DurationMs = 10_000;
+
+  @Duration({
+    minMs: 1_000,
+    doc: 'A new copy that takes longer than this, and than twice the usual time of its load, is called overdue; the old one goes on serving.',
+  })
+  replacementBound: DurationMs = 600_000;
+
+  @Duration({
+    off: true,
+    doc: 'How long streams on a copy that leaves may go on; `drain --stream-grace` shortens it.',
+  })
+  streamGrace: DurationMs = 900_000;
+
+  @Duration({
+    minMs: 1_000,
+    doc: 'A drain that takes longer is told of, and needs leave to go on: `drain --allow-gap`; `drain --deadline` gives its own.',
+  })
+  drainDeadline: DurationMs = 3_600_000;
 }
 
 export class LogConfig {

@@ -1,13 +1,10 @@
 /** From configuration to what the control plane and the router work with. */
 import { readFileSync } from 'node:fs';
 import type { EnvValue, ModelSpec, Profile } from '../domain/model-spec.js';
-import type { ControlPolicy } from '../domain/reconcile/policy.js';
-import { DEFAULT_POLICY } from '../domain/reconcile/policy.js';
 import type { RouteEndpoint } from '../router/ports.js';
 import { parseEndpointUrl } from './address.js';
 import { withCanary } from './canary.js';
 import type {
-  ControlConfig,
   EndpointConfig,
   EnvFromFile,
   ModelConfig,
@@ -85,19 +82,5 @@ function toRouteEndpoint(endpoint: EndpointConfig): RouteEndpoint {
     ...(endpoint.apiKeyFile === undefined
       ? {}
       : { apiKey: readFileSync(endpoint.apiKeyFile, 'utf8').trim() }),
-  };
-}
-
-/** The control plane's policy: what the file can set, over the defaults for everything else. */
-export function toControlPolicy(control: ControlConfig): ControlPolicy {
-  return {
-    ...DEFAULT_POLICY,
-    baseBackoffMs: control.baseBackoff,
-    maxBackoffMs: control.maxBackoff,
-    unreachableAfterMs: control.unreachableAfter,
-    lostAfterMs: control.lostAfter,
-    settleAfterStartMs: control.settleAfterStart,
-    portRange: control.portRange,
-    maxConcurrentLoads: control.maxConcurrentLoads,
   };
 }

@@ -56,8 +56,12 @@ export interface NodeMemory {
   readonly reconnectsMs: readonly number[];
   /** Monotonic ms at which this server began to carry out the present drain. */
   readonly drainSinceMs?: number;
+  /** Monotonic ms at which its overall deadline is over. */
+  readonly drainDueMs?: number;
   /** Sequence of the intent `drainSinceMs` belongs to. */
   readonly drainSequence?: number;
+  /** Codes already told of that drain. */
+  readonly drainTold?: readonly string[];
 }
 
 export interface ReplicaMemory {

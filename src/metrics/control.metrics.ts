@@ -4,6 +4,7 @@ import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
 import { REPLICA_STATES, type NodeLiveness } from '../domain/cluster.js';
 import type { Action } from '../domain/plan.js';
 import type { Snapshot } from '../domain/snapshot.js';
+import { drainRemains, isDrained } from '../domain/reconcile/drain.js';
 import { viewReplicas } from '../domain/reconcile/replica-state.js';
 import { ReconcilerService, type PassObserver, type PassRecord } from '../reconciler/reconciler.service.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
@@ -125,8 +126,10 @@ export class ControlMetrics implements PassObserver, OnModuleInit {
     });
     gauge('llmgw_drain_active', 'Nodes being drained that still hold replicas.', [], (set) => {
       const { nodes, replicas } = reconciler.snapshot();
-      const held = new Set(replicas.flatMap((record) => record.shards.map((shard) => shard.nodeId)));
-      set({}, nodes.filter((node) => node.intent.target === 'drained' && held.has(node.id)).length);
+      const active = nodes.filter(
+        (node) => node.intent.target === 'drained' && !isDrained(drainRemains(node, replicas)),
+      );
+      set({}, active.length);
     });
   }
 

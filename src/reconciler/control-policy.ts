@@ -12,5 +12,9 @@ export function controlPolicy(config: ControlConfig): ControlPolicy {
     settleAfterStartMs: config.settleAfterStart,
     portRange: config.portRange,
     maxConcurrentLoads: config.maxConcurrentLoads,
+    steadyMs: config.steadyAfter,
+    replacementFloorMs: config.replacementBound,
+    streamGraceMs: config.streamGrace,
+    drainDeadlineMs: config.drainDeadline,
   };
 }

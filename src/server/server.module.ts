@@ -63,6 +63,9 @@ export class ServerModule {
         clock: parts.clock,
         logger: parts.logger,
         build: parts.facts.version,
+        get unreachableAfterMs() {
+          return parts.config.control.unreachableAfter;
+        },
         joinTokensRequired,
         ...(joinTokensFile === undefined ? {} : { joinTokensFile }),
       },

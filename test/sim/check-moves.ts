@@ -12,6 +12,8 @@ export class MoveChecks {
   readonly #droppedMs = new Map<string, number>();
   /** Since when a replica's generation is on its way out; it may have left the router long before, with its node. */
   readonly #drainingMs = new Map<string, number>();
+  /** Replicas that were stopped because a drain's deadline was over. */
+  readonly #deadlines = new Set<string>();
 
   constructor(private readonly world: World) {}
 
@@ -22,8 +24,7 @@ export class MoveChecks {
       if (action.kind !== 'updateReplica' || action.record.intent === 'run') continue;
       const was = before.get(action.record.id);
       if (was?.intent === 'run') this.#left(snapshot, was, action.record, after);
-      if (was?.intent === 'drain' && action.reason.code === 'drained')
-        this.#stopped(snapshot, plan, was, after);
+      if (action.reason.code === 'drain_deadline') this.#deadlines.add(action.record.id);
     }
     this.#replacements(snapshot, plan, before, after);
     this.#published(snapshot, plan, after);
@@ -52,21 +53,6 @@ export class MoveChecks {
     if (ready.length < model.replicas && !this.#gapAllowed(snapshot, was, now, after))
       this.world.fail('gap_made', `${was.id}: ${code}, ${ready.length} of ${model.replicas} Ready`);
     if (code === 'replaced') this.#steadyEnough(was, after);
-  }
-
-  /** What is back from a node given up for lost serves at once: it is not let go while those that replace it do not. */
-  #stopped(snapshot: Snapshot, plan: Plan, was: ReplicaRecord, after: readonly ReplicaRecord[]): void {
-    if (was.intentReason.code !== 'node_lost' || plan.memory.brakeSinceMs !== undefined) return;
-    const model = snapshot.models.find(({ name }) => name === was.model);
-    const healthy = was.shards.every(({ nodeId, shardId }) => {
-      const phase = reportOf(snapshot, nodeId, shardId, was.generation)?.phase;
-      return nodeOf(snapshot, nodeId)?.liveness === 'connected' && phase === 'ready';
-    });
-    if (model === undefined || !healthy || mustLeave(snapshot, was)) return;
-    const staying = after.filter((one) => one.model === was.model && one.intent === 'run');
-    const down = staying.filter((one) => one.readyWallMs === undefined && this.#isSurelyDown(snapshot, one));
-    if (staying.length - down.length < model.replicas && down.length > 0)
-      this.world.fail('returned_copy_stopped', `${was.id} serves, ${down[0]?.id} does not yet`);
   }
 
   /** Neither Ready nor perhaps Ready behind a silent link. */
@@ -210,9 +196,20 @@ export class MoveChecks {
       const sinceMs = Math.max(droppedMs, drainingMs, server.startedMs, server.awakeSinceMs);
       const waitedMs = this.world.nowMs - sinceMs;
       const told = record.shards.every(({ nodeId }) => talks(nodeOf(snapshot, nodeId)));
-      if (told && waitedMs > this.world.policy.streamGraceMs + OVERDUE_SLACK_MS)
+      if (told && waitedMs > this.#graceMs(snapshot, record) + OVERDUE_SLACK_MS)
         this.world.fail('grace_exceeded', `${record.id}: ${waitedMs} ms without a stop`);
     }
+  }
+
+  /** The shortest that operators gave on the nodes it leaves, else the general one. */
+  #graceMs(snapshot: Snapshot, record: ReplicaRecord): number {
+    const given = record.shards.flatMap(({ nodeId, gpuUuids }) => {
+      const intent = nodeOf(snapshot, nodeId)?.intent;
+      if (intent?.target !== 'drained') return [];
+      const concerned = intent.gpuUuid === undefined || gpuUuids.includes(intent.gpuUuid);
+      return concerned ? (intent.streamGraceMs ?? []) : [];
+    });
+    return given.length === 0 ? this.world.policy.streamGraceMs : Math.min(...given);
   }
 
   #gangSize(snapshot: Snapshot, record: ReplicaRecord): number {
@@ -239,12 +236,10 @@ export class MoveChecks {
       const intents = record.shards.map(({ nodeId }) => nodeOf(snapshot, nodeId)?.intent);
       const drains = intents.filter((intent) => intent?.target === 'drained');
       const over = drains.some((intent) => intent?.deadlineMs !== undefined || intent?.allowGap === true);
-      const graceMs = Math.min(
-        this.world.policy.streamGraceMs,
-        ...drains.map((intent) => intent?.streamGraceMs ?? Infinity),
-      );
+      const graceMs = this.#graceMs(snapshot, record);
       const waitedMs = this.world.nowMs - (this.#droppedMs.get(key) ?? this.world.nowMs);
-      if (waitedMs < graceMs && !(over && record.intentReason.code === 'drain_deadline'))
+      const deadline = record.intentReason.code === 'drain_deadline' || this.#deadlines.has(record.id);
+      if (waitedMs < graceMs && !(over && deadline))
         this.world.fail('cut_before_grace', `${key}: ${action.reason.code} after ${waitedMs} of ${graceMs}`);
     }
   }

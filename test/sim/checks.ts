@@ -5,6 +5,7 @@
 import { replicaKey, shardKey } from '../../src/domain/cluster.js';
 import type { Action, Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
+import { DrainChecks } from './check-drains.js';
 import { MoveChecks } from './check-moves.js';
 import { PassChecks } from './check-passes.js';
 import { PlaceChecks } from './check-places.js';
@@ -25,6 +26,7 @@ export class Checks {
   readonly #passes: PassChecks;
   readonly #moves: MoveChecks;
   readonly #places: PlaceChecks;
+  readonly #drains: DrainChecks;
   readonly #failures = new Map<string, FailureRun>();
   readonly #generations = new Map<string, number>();
   readonly #readyMs = new Map<string, number>();
@@ -37,6 +39,7 @@ export class Checks {
     this.#passes = new PassChecks(world);
     this.#moves = new MoveChecks(world);
     this.#places = new PlaceChecks(world);
+    this.#drains = new DrainChecks(world);
   }
 
   clockStepped(): void {
@@ -78,6 +81,7 @@ export class Checks {
     const judged = asJudged(snapshot, plan);
     this.#moves.check(server, judged, plan);
     this.#places.check(judged, plan);
+    this.#drains.check(server, judged, plan);
     this.#noteStrangers(snapshot);
     this.#backoffs(plan);
     this.#noteReady(snapshot, plan);

@@ -256,9 +256,9 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'deadlines of drains are ignored',
-    file: `${R}moves.ts`,
-    find: 'return drainElapsedMs(pass, node) >=',
-    replace: 'return drainElapsedMs(pass, node) * 0 - 1 >=',
+    file: `${R}drain.ts`,
+    find: 'drainingNodes(pass, record).some((node) => drainLeftMs(pass, node) <= 0);',
+    replace: 'drainingNodes(pass, record).some((node) => drainLeftMs(pass, node) <= -1e15);',
   },
   {
     name: 'all replicas move at once',
@@ -313,5 +313,41 @@ export const MUTANTS: readonly Mutant[] = [
     file: `${R}reconcile.ts`,
     find: '  reviveReplicas(pass);\n',
     replace: '  if (pass.nowMs < 0) reviveReplicas(pass);\n',
+  },
+  {
+    name: 'a node counts as drained before its stops are confirmed',
+    file: `${R}drain.ts`,
+    find: 'return replicas.length === 0 && strays.length === 0;',
+    replace: "return replicas.every(({ intent }) => intent === 'stop') && strays.length === 0;",
+  },
+  {
+    name: 'a drained node may hold engines without a record',
+    file: `${R}drain.ts`,
+    find: "phase !== 'exited' && concerns(gpuUuids) &&",
+    replace: "phase === ('' as never) && concerns(gpuUuids) &&",
+  },
+  {
+    name: 'a drain waits without a word',
+    file: `${R}note-drains.ts`,
+    find: 'for (const record of remains.replicas) sayWhyStillThere',
+    replace: 'for (const record of remains.replicas.slice(0, 0)) sayWhyStillThere',
+  },
+  {
+    name: 'an uncordon calls nothing back that is on its way out',
+    file: `${R}scale.ts`,
+    find: 'seen.failure === undefined && steady && leaveReason(pass, record) === undefined;',
+    replace: "seen.failure === undefined && steady && record.intentReason.code === 'node_lost';",
+  },
+  {
+    name: 'a longer stream grace of an operator is cut short',
+    file: `${R}progress.ts`,
+    find: 'return graces.length === 0 ? pass.policy.streamGraceMs : Math.min(...graces);',
+    replace: 'return Math.min(pass.policy.streamGraceMs, ...graces);',
+  },
+  {
+    name: 'streams outlast the deadline that an operator gave',
+    file: `${R}drain.ts`,
+    find: '(node) => node.intent.deadlineMs !== undefined && drainLeftMs(pass, node) <= 0,',
+    replace: '(node) => node.intent.deadlineMs !== undefined && drainLeftMs(pass, node) <= -1e15,',
   },
 ];

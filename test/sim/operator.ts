@@ -64,7 +64,11 @@ export class Operator {
       case 'uncordon':
         return this.#intent(node, { target: 'schedulable' });
       case 'drain':
-        return this.#intent(node, { target: 'drained', ...this.#drainOptions() });
+        this.#intent(node, { target: 'drained', ...this.#drainOptions() });
+        // A change of mind, in whatever phase it then is.
+        if (world.random() < 0.4)
+          world.queue.after(world.random() * 15_000, () => this.#intent(node, { target: 'schedulable' }));
+        return;
       case 'drainGpu': {
         const device = world.machines.get(node)?.devices[0];
         if (device === undefined) return;
@@ -120,7 +124,7 @@ export class Operator {
     return {
       ...(random() < 0.4 ? { allowGap: true } : {}),
       ...(random() < 0.3 ? { deadlineMs: 30_000 + Math.floor(random() * 90_000) } : {}),
-      ...(random() < 0.3 ? { streamGraceMs: Math.floor(random() * 20_000) } : {}),
+      ...(random() < 0.3 ? { streamGraceMs: Math.floor(random() * 60_000) } : {}),
     };
   }
 

@@ -11,6 +11,8 @@ export interface SchedulingView {
   readonly target: 'schedulable' | 'cordoned' | 'drained';
   /** `draining` while replicas still stand there; `drained` only on confirmed stops or a Lost node. */
   readonly state: 'schedulable' | 'cordoned' | 'draining' | 'drained';
+  /** Set when `drained` is presumed and not confirmed. */
+  readonly stateReason?: string;
   readonly actor?: string;
   readonly reason?: string;
   readonly since?: string;
@@ -18,6 +20,8 @@ export interface SchedulingView {
   readonly deadlineMs?: number;
   readonly streamGraceMs?: number;
   readonly allowGap?: boolean;
+  /** Left to the drain until its overall deadline, ms; 0 = over. Absent before its first pass, and when it is not draining. */
+  readonly leftMs?: number;
   readonly sequence: number;
   /** What the drain still waits for, one entry per replica. */
   readonly waitingFor: readonly { readonly replicaId: string; readonly reason: Reason }[];

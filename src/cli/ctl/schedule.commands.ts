@@ -1,16 +1,13 @@
 /** `ctl cordon`, `uncordon`, `drain`: what may run on a machine. */
-import type { NodeDetailView, SchedulingResultView } from '../../admin-api/views/nodes.js';
+import type { SchedulingResultView } from '../../admin-api/views/nodes.js';
 import { parseDuration } from '../../config/units.js';
-import { EXIT, OperatorError } from '../../shared/errors.js';
-import { QuietExit } from '../failure.js';
 import { usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
-import { drainProgress, renderDrainPlan, renderSchedulingResult } from '../render/drain.js';
+import { renderDrainPlan, renderSchedulingResult } from '../render/drain.js';
 import { confirm } from './confirm.js';
 import { CtlCommandBase, segment, type Answer } from './ctl-base.js';
 import { getNode } from './detail.commands.js';
-
-const LOOK_EVERY_MS = 1_000;
+import { DrainWait } from './drain-wait.js';
 
 abstract class SchedulingCommand extends CtlCommandBase {
   protected async schedule(
@@ -150,46 +147,12 @@ export class CtlDrainCommand extends SchedulingCommand {
     if (plan.moves.length > 0) await confirm(`drain ${id}?`, yes === true);
     const result = await this.schedule(id, body, false);
     await this.showOnce(resultAnswer(result));
-    if (wait === true) await this.waitUntilDrained(id, result.scheduling.sequence);
-  }
-
-  /** Ends with the drain: done, cancelled by somebody, or past its deadline. */
-  private async waitUntilDrained(id: string, sequence: number): Promise<void> {
-    const interrupted = () => {
-      process.stderr.write(`the drain goes on; \`llmgw ctl uncordon ${id}\` cancels it\n`);
-      process.exit(EXIT.interrupted);
-    };
-    process.once('SIGINT', interrupted);
-    try {
-      let told = '';
-      for (;;) {
-        const node = await this.client.get<NodeDetailView>(`nodes/${segment(id)}`);
-        const line = drainProgress(node);
-        if (line !== told) this.say([`${id}: ${line}`]);
-        told = line;
-        if (isEnded(node, sequence, this.clock.wallMs())) return;
-        await new Promise<void>((resolve) => this.clock.setTimer(LOOK_EVERY_MS, resolve));
-      }
-    } finally {
-      process.off('SIGINT', interrupted);
-    }
+    if (wait === true) await new DrainWait(this.client, this.clock, id, result.scheduling.sequence).run();
   }
 
   private say(lines: readonly string[]): void {
     for (const line of lines) process.stderr.write(`${line}\n`);
   }
-}
-
-function isEnded({ id, scheduling }: NodeDetailView, sequence: number, nowMs: number): boolean {
-  if (scheduling.target !== 'drained' || scheduling.sequence !== sequence) {
-    throw new OperatorError('conflict', `the drain of ${id} was replaced: it is now ${scheduling.target}`);
-  }
-  if (scheduling.state === 'drained') return true;
-  const { since, deadlineMs } = scheduling;
-  if (since === undefined || deadlineMs === undefined) return false;
-  if (nowMs <= Date.parse(since) + deadlineMs) return false;
-  process.stderr.write(`the deadline of the drain of ${id} is over and it has not ended\n`);
-  throw new QuietExit(EXIT.timedOut);
 }
 
 function duration(flag: string, text: string): string {

@@ -4,6 +4,7 @@ import type { NodeDetailView } from '../../admin-api/views/nodes.js';
 import type { BackoffView, ReplicaDetailView, ShardView } from '../../admin-api/views/replicas.js';
 import type { StatusView } from '../../admin-api/views/status.js';
 import type { Reason } from '../../domain/cluster.js';
+import { renderDrainWaits } from './drain.js';
 import { GPU_COLUMNS, REPLICA_COLUMNS, SHARD_COLUMNS } from './list-columns.js';
 import { paint, toneOf, type Surface } from './style.js';
 import { renderFields, renderTable, type Column } from './table.js';
@@ -72,9 +73,22 @@ function wanted(desired: number, byState: Readonly<Record<string, number | undef
   return `${desired} wanted${states === '' ? '' : `: ${states}`}`;
 }
 
+function schedulingText(scheduling: NodeDetailView['scheduling']): string {
+  const { actor, reason, state, stateReason, gpuUuid, leftMs } = scheduling;
+  const by = [actor, reason].filter((part) => part !== undefined).join(': ');
+  const left = leftMs === 0 ? 'past its deadline' : leftMs === undefined ? '' : `${span(leftMs)} left`;
+  const notes = [
+    stateReason,
+    gpuUuid === undefined ? '' : `${gpuUuid} only`,
+    left,
+    by === '' ? '' : `by ${by}`,
+  ];
+  const said = notes.filter((note) => note !== undefined && note !== '').join(', ');
+  return said === '' ? state : `${state} (${said})`;
+}
+
 export function renderNode(node: NodeDetailView, surface: Surface): string[] {
   const { scheduling } = node;
-  const by = [scheduling.actor, scheduling.reason].filter((part) => part !== undefined).join(': ');
   const fields = renderFields(
     [
       ['Node', node.id],
@@ -83,7 +97,7 @@ export function renderNode(node: NodeDetailView, surface: Surface): string[] {
         [node.state, node.stateReason].filter((part) => part !== undefined).join(': '),
         toneOf(node.state),
       ],
-      ['Scheduling', `${scheduling.state}${by === '' ? '' : ` (by ${by})`}`, toneOf(scheduling.state)],
+      ['Scheduling', schedulingText(scheduling), toneOf(scheduling.state)],
       ['Address', node.address],
       ['Host name', node.hostname],
       ['Labels', labels(node.labels)],
@@ -108,11 +122,7 @@ export function renderNode(node: NodeDetailView, surface: Surface): string[] {
       ),
       surface,
     ),
-    ...section(
-      'Draining waits for',
-      scheduling.waitingFor.map(({ replicaId, reason }) => `  ${replicaId}: ${plain(reason.message)}`),
-      surface,
-    ),
+    ...section('Draining waits for', renderDrainWaits(scheduling), surface),
     ...table(
       'GPUs',
       GPU_COLUMNS.filter(({ title }) => title !== 'NODE'),

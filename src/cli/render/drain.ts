@@ -19,12 +19,19 @@ const MOVE_COLUMNS: readonly Column<DrainMoveView>[] = [
   { title: 'READY IN', cell: (move) => span(move.expectedReadyMs), right: true },
   {
     title: 'GAP',
-    cell: ({ gapMs }) => (gapMs === undefined ? undefined : gapMs === 0 ? 'none' : span(gapMs)),
+    cell: gapText,
     right: true,
-    tone: ({ gapMs }) => (gapMs === undefined ? undefined : gapMs === 0 ? 'good' : 'bad'),
+    tone: ({ gapMs }) => (gapMs === 0 ? 'good' : 'bad'),
   },
   { title: 'WHY', cell: ({ reason }) => reason.message, shrinks: true },
 ];
+
+/** Streams of a copy that is stopped first end before its successor can load, so they come on top. */
+function gapText({ gapMs, target, inflight }: DrainMoveView): string {
+  if (gapMs === 0) return 'none';
+  if (gapMs !== undefined) return `${span(gapMs)}${inflight > 0 ? ' + streams' : ''}`;
+  return target === undefined ? 'until there is room' : 'unknown';
+}
 
 /** The moves of a drain and whether a model would be without a serving replica. */
 export function renderDrainPlan(plan: SchedulingResultView, surface: Surface): string[] {
@@ -56,10 +63,28 @@ export function renderSchedulingResult(result: SchedulingResultView, surface: Su
   ];
 }
 
-/** One line of progress; the same while nothing moves, so that it is printed once. */
-export function drainProgress({ scheduling }: NodeDetailView): string {
-  const { waitingFor, state } = scheduling;
-  if (waitingFor.length === 0) return state;
-  const waits = waitingFor.map(({ replicaId, reason }) => `${replicaId}: ${reason.message}`);
-  return plain(`${state}, waits for ${count(waitingFor.length, 'replica')}: ${waits.join('; ')}`);
+/** One thing a drain waits for, with the time left to its bound. */
+export interface DrainWait {
+  readonly replicaId: string;
+  /** The same while nothing moves, so that it is told once. */
+  readonly what: string;
+  readonly left?: string;
+}
+
+/** What a drain waits for now. */
+export function drainWaits({ waitingFor }: NodeDetailView['scheduling']): readonly DrainWait[] {
+  return waitingFor.map(({ replicaId, reason }) => {
+    const leftMs = reason.numbers?.['leftMs'];
+    const what = plain(reason.message);
+    return leftMs === undefined
+      ? { replicaId, what }
+      : { replicaId, what, left: `at most ${span(leftMs)} more` };
+  });
+}
+
+/** One line per replica that is still there. */
+export function renderDrainWaits(scheduling: NodeDetailView['scheduling']): string[] {
+  return drainWaits(scheduling).map(
+    ({ replicaId, what, left }) => `  ${replicaId}: ${what}${left === undefined ? '' : `, ${left}`}`,
+  );
 }

@@ -17,6 +17,8 @@ export function explainPlacement(
   context: PassContext,
   modelName: string,
   replicaId?: string,
+  /** Nodes of the copy that goes when the new one is there; of a replica's own record when it replaces one. */
+  leaving?: readonly string[],
 ): PlacementExplanation | undefined {
   const { nowMs, nowWallMs } = context;
   const pass = new Pass(snapshot, policy, context, judgeLiveness(snapshot, policy, nowMs, nowWallMs));
@@ -28,7 +30,7 @@ export function explainPlacement(
     // A replica nobody has asked for yet has no failures of its own.
     replicaId: record?.id ?? `${modelName} (next)`,
     generation: (record?.generation ?? 0) + 1,
-    leaving: record === undefined ? [] : leavingNodes(pass, record),
+    leaving: leaving ?? (record === undefined ? [] : leavingNodes(pass, record)),
   };
   const explanation = explain(pass.world(), query);
   const blocked = blockedReason(pass);

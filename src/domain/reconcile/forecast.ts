@@ -197,7 +197,7 @@ export class ForecastRun {
         return this.#start(action.command);
       case 'stopShard': {
         const { nodeId, shardId, generation } = action.command;
-        return this.#changeNode(nodeId, (node) => stopped(node, shardKey(shardId, generation)));
+        return this.#changeNode(nodeId, (node) => withShardStopped(node, shardKey(shardId, generation)));
       }
       case 'setNodeLiveness':
         return this.#changeNode(action.nodeId, (node) => ({ ...node, liveness: action.liveness }));
@@ -299,7 +299,7 @@ export class ForecastRun {
 }
 
 /** The node with the shard gone and its devices empty, as far as nobody else holds them. */
-function stopped(node: NodeView, key: string): NodeView {
+export function withShardStopped(node: NodeView, key: string): NodeView {
   const shards = node.shards.map((report) =>
     shardKey(report.shardId, report.generation) === key ? { ...report, phase: 'exited' as const } : report,
   );

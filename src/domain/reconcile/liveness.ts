@@ -174,14 +174,20 @@ function rememberDrain(
   policy: ControlPolicy,
   nowWallMs: number | undefined,
   nowMs: number,
-): Pick<NodeMemory, 'drainSinceMs' | 'drainSequence'> {
+): Pick<NodeMemory, 'drainSinceMs' | 'drainDueMs' | 'drainSequence' | 'drainTold'> {
   const { target, sequence, atWallMs, deadlineMs = policy.drainDeadlineMs } = node.intent;
   if (target !== 'drained') return {};
   if (before?.drainSequence === sequence && before.drainSinceMs !== undefined)
-    return { drainSinceMs: before.drainSinceMs, drainSequence: sequence };
+    return {
+      drainSinceMs: before.drainSinceMs,
+      drainDueMs: before.drainSinceMs + deadlineMs,
+      drainSequence: sequence,
+      ...(before.drainTold === undefined ? {} : { drainTold: before.drainTold }),
+    };
   const goneMs = nowWallMs === undefined ? 0 : Math.max(0, nowWallMs - atWallMs);
   const countedMs = Math.min(goneMs, Math.max(0, deadlineMs - DRAIN_LEFT_MIN_MS));
-  return { drainSinceMs: nowMs - countedMs, drainSequence: sequence };
+  const drainSinceMs = nowMs - countedMs;
+  return { drainSinceMs, drainDueMs: drainSinceMs + deadlineMs, drainSequence: sequence };
 }
 
 interface Brake {

@@ -3,15 +3,17 @@
  * then does the old one leave the router, lets its requests end and stops. Never the other way round unless an operator allowed it,
  * never silently stuck.
  */
-import type { NodeView, Reason, ReplicaRecord } from '../cluster.js';
+import type { Reason, ReplicaRecord } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import { place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
+import { drainIntents, drainOver } from './drain.js';
 import { isRollReason, leaveReason } from './leave.js';
 import { loadP95Ms } from './learn.js';
 import type { Pass, Unit } from './pass.js';
 import { loadsFull, putPlaced } from './places.js';
 import { because } from './reasons.js';
+import { replicaState } from './replica-state.js';
 import { byPriority, leave, pendingRecord, units } from './scale.js';
 
 /** Takes every replica that must leave one step further. Ends moves first, so that what they free counts for those that begin. */
@@ -68,12 +70,24 @@ function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord,
     pass.tellOnce(replacement, overdue);
     pass.notDone.push({ subject: `replica/${record.id}`, reason: overdue });
   } else {
-    const waits = because('waits_for_replacement', `${replacement.id} must be Ready and steady first`, {
-      steadyMs,
-      leftMs: boundMs - waitedMs,
-    });
+    const message = `${replacement.id} must be Ready and steady first: ${howFar(pass, replacement)}`;
+    const waits = because('waits_for_replacement', message, { steadyMs, leftMs: boundMs - waitedMs });
     pass.notDone.push({ subject: `replica/${record.id}`, reason: waits });
   }
+}
+
+/** How far the new copy is, in words. */
+function howFar(pass: Pass, replacement: ReplicaRecord): string {
+  const seen = pass.observed(replacement);
+  const on = [...new Set(replacement.shards.map(({ nodeId }) => nodeId))].join(', ');
+  if (replacement.shards.length === 0) {
+    const wait =
+      (pass.memoryOf(replacement).retryAtMs ?? 0) > pass.nowMs ? 'it failed and waits' : 'it waits';
+    return `${wait} for a place`;
+  }
+  if (seen.failure !== undefined) return `it failed on ${on} (${seen.failure.cause})`;
+  if (seen.silent) return `${on} is silent`;
+  return seen.ready ? `Ready on ${on}` : `${replicaState(seen, 0)} on ${on}`;
 }
 
 /** A new copy that is itself not wanted any more, before it ever served: waiting for it would be waiting for nothing. */
@@ -166,34 +180,6 @@ function maySwap(pass: Pass, model: ModelSpec): boolean {
   return ready >= model.replicas;
 }
 
-// ---------------------------------------------------------------- the drain's own clock
-
-function drainIntents(pass: Pass, record: ReplicaRecord): readonly NodeView['intent'][] {
-  return record.shards.flatMap(({ nodeId, gpuUuids }) => {
-    const intent = pass.nodes.get(nodeId)?.intent;
-    if (intent?.target !== 'drained') return [];
-    return intent.gpuUuid === undefined || gpuUuids.includes(intent.gpuUuid) ? [intent] : [];
-  });
-}
-
-/** Whether the overall deadline of a drain the replica is part of has passed. */
-function drainOver(pass: Pass, record: ReplicaRecord): boolean {
-  return record.shards.some(({ nodeId }) => {
-    const node = pass.nodes.get(nodeId);
-    if (node?.intent.target !== 'drained') return false;
-    const { gpuUuid } = node.intent;
-    if (gpuUuid !== undefined && !record.shards.some(({ gpuUuids }) => gpuUuids.includes(gpuUuid)))
-      return false;
-    return drainElapsedMs(pass, node) >= (node.intent.deadlineMs ?? pass.policy.drainDeadlineMs);
-  });
-}
-
-/** Time the present drain of a node has taken, on our monotonic clock; it survives a restart through the intent's wall time. */
-export function drainElapsedMs(pass: Pass, node: NodeView): number {
-  const sinceMs = pass.drainSinceMs(node);
-  return sinceMs === undefined ? 0 : pass.nowMs - sinceMs;
-}
-
 /**
  * The deadline is over. A deadline an operator gave by hand is a word: the machine goes at that time. The default one is not, so
  * without leave for a gap the copy goes on serving and the operator is told what is missing.
@@ -202,7 +188,9 @@ function forceOut(pass: Pass, record: ReplicaRecord): void {
   const intents = drainIntents(pass, record);
   const allowed = intents.some((intent) => intent.allowGap === true || intent.deadlineMs !== undefined);
   if (allowed) {
-    leave(pass, record, because('drain_deadline', 'the deadline of the drain is over'));
+    const reason = because('drain_deadline', 'the deadline of the drain is over');
+    pass.tellOnce(record, reason);
+    leave(pass, record, reason);
     return;
   }
   const reason = because(

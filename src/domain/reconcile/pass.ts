@@ -74,6 +74,7 @@ export class Pass {
   readonly commands = new Map<string, CommandMemory>();
   readonly orphans = new Map<string, number>();
   readonly #conditions = new Map<string, Plan['conditions'][number]>();
+  readonly #drainsTold = new Map<string, readonly string[]>();
 
   readonly #records = new Map<string, ReplicaRecord>();
   readonly #before: ReadonlyMap<string, ReplicaRecord>;
@@ -268,6 +269,20 @@ export class Pass {
     return this.liveness.memory.nodes.get(node.id)?.drainSinceMs;
   }
 
+  /** Tells an event about the node's present drain once. */
+  tellDrainOnce(node: NodeView, reason: Reason): void {
+    if (this.rememberDrainTold(node, reason.code)) this.events.push({ subject: `node/${node.id}`, reason });
+  }
+
+  /** Counts something about the node's present drain as told; false when it was already. */
+  rememberDrainTold(node: NodeView, code: string): boolean {
+    const before = this.liveness.memory.nodes.get(node.id)?.drainTold ?? [];
+    const told = this.#drainsTold.get(node.id) ?? before;
+    if (told.includes(code)) return false;
+    this.#drainsTold.set(node.id, [...told, code]);
+    return true;
+  }
+
   /** Tells an event about a replica once. */
   tellOnce(record: ReplicaRecord, reason: Reason): void {
     const memory = this.memoryOf(record);
@@ -351,6 +366,7 @@ export class Pass {
   plan(): Plan {
     const memory: ControlMemory = {
       ...this.liveness.memory,
+      nodes: this.#rememberedNodes(),
       lastPassMs: this.nowMs,
       replicas: new Map(this.records().map((record) => [record.id, this.memoryOf(record)])),
       commands: this.#rememberedCommands(),
@@ -377,6 +393,17 @@ export class Pass {
       events: this.events,
       memory,
     };
+  }
+
+  #rememberedNodes(): ControlMemory['nodes'] {
+    const { nodes } = this.liveness.memory;
+    if (this.#drainsTold.size === 0) return nodes;
+    return new Map(
+      [...nodes].map(([id, memory]) => {
+        const drainTold = this.#drainsTold.get(id);
+        return [id, drainTold === undefined ? memory : { ...memory, drainTold }];
+      }),
+    );
   }
 
   /** Also what this pass had no use for, while it is young: a node silent for a moment must not be told everything twice. */

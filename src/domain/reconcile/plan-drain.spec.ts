@@ -124,8 +124,12 @@ describe('the plan of a drain', () => {
   });
 
   it.each<[string, Partial<Given>, number | undefined, readonly string[]]>([
-    ['unknown while no load was measured', {}, undefined, ['m']],
-    ['the load and the passes around it', { learned: [loads('m', 60_000)] }, 64_000, ['m']],
+    [
+      'unknown, for nobody knows when there will be room',
+      { learned: [loads('m', 60_000)] },
+      undefined,
+      ['m'],
+    ],
     [
       'none while another replica serves',
       { nodes: [aNode('n1'), aNode('n2')], replicas: [on('m-a', 'n1'), on('m-b', 'n2')] },
@@ -141,6 +145,28 @@ describe('the plan of a drain', () => {
     expect(move?.gapMs).toBe(gapMs);
     expect(drain.gaps).toEqual(gaps);
     expect(drain.expectedMs).toBeUndefined();
+  });
+
+  it.each<[string, Partial<Given>, number | undefined]>([
+    ['unknown while no load was measured', {}, undefined],
+    ['the load and the passes around it', { learned: [loads('m', 60_000)] }, 64_000],
+  ])('names the place that is free once it has stopped, with a gap that is %s', (_, change, gapMs) => {
+    const gang = aModel({ profiles: [aProfile({ shards: 2 })] });
+    const ports = { http: 20_000, rendezvous: 20_001 };
+    const { moves, gaps } = plan({
+      models: [gang],
+      nodes: [aNode('n1'), aNode('n2'), aNode('n3')],
+      replicas: [
+        aReplica('m-a', gang, 'n1', {
+          shards: [aShard('m-a', 'n1', { ports }), aShard('m-a', 'n2', { rank: 1, ports })],
+        }),
+      ],
+      ...change,
+    });
+    expect(moves).toMatchObject([{ stopFirst: true, reason: { code: 'stop_first' } }]);
+    expect(moves[0]?.target?.shards.map(({ nodeId }) => nodeId).toSorted()).toEqual(['n2', 'n3']);
+    expect(moves[0]?.gapMs).toBe(gapMs);
+    expect(gaps).toEqual(['m']);
   });
 
   it('of one device moves what stands on it', () => {

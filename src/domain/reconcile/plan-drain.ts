@@ -1,14 +1,16 @@
 /** What a drain would move where, decided by the code that would decide it, without doing anything. */
-import type {
-  NodeView,
-  PlacementExplanation,
-  Reason,
-  ReplicaRecord,
-  ReplicaView,
-  SchedulingIntent,
+import {
+  type NodeView,
+  type PlacementExplanation,
+  type Reason,
+  type ReplicaRecord,
+  type ReplicaView,
+  type SchedulingIntent,
+  shardKey,
 } from '../cluster.js';
 import type { Snapshot } from '../snapshot.js';
 import { explainPlacement } from './explain.js';
+import { withShardStopped } from './forecast.js';
 import type { PassContext } from './pass.js';
 import type { ControlPolicy } from './policy.js';
 import { usualLoadMs } from './learn.js';
@@ -24,6 +26,8 @@ export interface DrainMove {
     readonly shards: readonly { readonly nodeId: string; readonly gpuUuids: readonly string[] }[];
   };
   readonly reason: Reason;
+  /** There is no place beside it: the target is free only once it has stopped, which needs leave for a gap. */
+  readonly stopFirst?: boolean;
   /** Time until the new copy is Ready, from learned load times, ms; absent while unknown. */
   readonly expectedReadyMs?: number;
   /** Expected time without a serving replica of the model, ms; 0 = none; absent while unknown. */
@@ -66,11 +70,20 @@ export function planDrain(question: DrainQuestion): DrainPlan {
   const moves: DrainMove[] = [];
   const gaps = new Set<string>();
   for (const replica of leaving) {
-    const explanation = explainPlacement(snapshot, question.policy, question.context, replica.record.model);
-    const move = moveOf(question, replica, explanation, leaving);
+    const { record } = replica;
+    const nodeIds = record.shards.map((shard) => shard.nodeId);
+    const look = (world: Snapshot) =>
+      explainPlacement(world, question.policy, question.context, record.model, undefined, nodeIds);
+    const beside = look(snapshot);
+    const without = withoutReplica(snapshot, record);
+    const instead = beside?.chosen === undefined ? look(without) : undefined;
+    const stopFirst = instead?.chosen !== undefined;
+    const move = moveOf(question, replica, stopFirst ? instead : beside, stopFirst, leaving);
     moves.push(move);
-    if (move.target !== undefined) snapshot = withReplacement(snapshot, replica.record, explanation);
-    else if (replica.state === 'ready' && move.gapMs !== 0) gaps.add(replica.record.model);
+    if (stopFirst) snapshot = withReplacement(without, record, instead);
+    else if (move.target !== undefined) snapshot = withReplacement(snapshot, record, beside);
+    if ((stopFirst || move.target === undefined) && replica.state === 'ready' && move.gapMs !== 0)
+      gaps.add(record.model);
   }
   const expectedMs = expectedDrainMs(question, moves);
   return { moves, gaps: [...gaps], ...(expectedMs === undefined ? {} : { expectedMs }) };
@@ -108,6 +121,18 @@ function withIntent(snapshot: Snapshot, nodeId: string, intent: SchedulingIntent
   };
 }
 
+/** The world once the replica has stopped, its devices empty. */
+function withoutReplica(snapshot: Snapshot, record: ReplicaRecord): Snapshot {
+  const gone = new Set(record.shards.map(({ shardId }) => shardKey(shardId, record.generation)));
+  return {
+    ...snapshot,
+    replicas: snapshot.replicas.filter(({ id }) => id !== record.id),
+    nodes: snapshot.nodes.map((node) =>
+      [...gone].reduce((emptied, key) => withShardStopped(emptied, key), node),
+    ),
+  };
+}
+
 function withReplacement(
   snapshot: Snapshot,
   record: ReplicaRecord,
@@ -132,6 +157,7 @@ function moveOf(
   question: DrainQuestion,
   replica: ReplicaView,
   explanation: PlacementExplanation | undefined,
+  stopFirst: boolean,
   leaving: readonly ReplicaView[],
 ): DrainMove {
   const { record } = replica;
@@ -144,6 +170,7 @@ function moveOf(
     inflight: question.inflight(record),
     ...(expectedReadyMs === undefined ? {} : { expectedReadyMs }),
   };
+  const gapMs = gapOf(question, replica, leaving, expectedReadyMs);
   if (chosen !== undefined) {
     const nodes = [...new Set(chosen.shards.map((shard) => shard.nodeId))].join(', ');
     return {
@@ -152,12 +179,23 @@ function moveOf(
         profile: chosen.profile,
         shards: chosen.shards.map(({ nodeId, gpuUuids }) => ({ nodeId, gpuUuids })),
       },
-      reason: { code: 'fits', message: `profile ${chosen.profile} on ${nodes}` },
-      gapMs: 0,
+      ...(stopFirst
+        ? {
+            stopFirst,
+            reason: {
+              code: 'stop_first',
+              message: `profile ${chosen.profile} on ${nodes}, once ${record.id} has stopped`,
+            },
+            ...(gapMs === undefined ? {} : { gapMs }),
+          }
+        : {
+            reason: { code: 'fits', message: `profile ${chosen.profile} on ${nodes}` },
+            gapMs: 0,
+          }),
     };
   }
-  const gapMs = gapOf(question, replica, leaving, expectedReadyMs);
-  return { ...base, reason: whyNowhere(explanation), ...(gapMs === undefined ? {} : { gapMs }) };
+  // Stopped or not, there is no room elsewhere: nobody knows for how long, unless another one serves.
+  return { ...base, reason: whyNowhere(explanation), ...(gapMs === 0 ? { gapMs } : {}) };
 }
 
 /** Time the model is without a serving replica; undefined while nobody knows, 0 while another one serves. */

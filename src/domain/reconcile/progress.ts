@@ -3,9 +3,10 @@
  * by what is seen, never by what was hoped for when a command was sent.
  */
 import { replicaKey, type ReplicaRecord, shardKey, type ShardReport, type Verdict } from '../cluster.js';
-import { duration } from '../placement/reasons.js';
+import { counted, duration } from '../placement/reasons.js';
 import { countFailure, type Failure, healthyResetMs, leftAfterRestartMs } from './backoff.js';
 import { stopShards } from './commands.js';
+import { drainIntents, promisedDrainOver } from './drain.js';
 import { learnFrom } from './learn.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
@@ -58,8 +59,10 @@ function giveUp(pass: Pass, record: ReplicaRecord, seen: ObservedReplica, nodeId
   const reason = removed
     ? because('node_removed', `${nodeId} was removed`)
     : because('node_lost', `${nodeId} was given up`);
-  // A lone shard on a lost node may come back whole and is then worth keeping; a broken gang is not.
-  const intent = removed || record.shards.length > 1 ? 'stop' : 'drain';
+  // A lone shard on a lost node may come back whole and is then worth keeping; a broken gang is not, and what is left of one
+  // that failed looks like a lone shard.
+  const broken = record.shards.length > 1 || seen.failure !== undefined;
+  const intent = removed || broken ? 'stop' : 'drain';
   pass.put({ ...unready(record), intent, intentReason: reason }, reason);
   pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
 }
@@ -254,30 +257,32 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
   }
   const inflight = inflightOf(pass.snapshot, record);
   if (inflight === 0) return stopNow(pass, record, because('drained', 'no request in flight'));
+  if (promisedDrainOver(pass, record) && record.intentReason.code !== 'drain_deadline') {
+    const message = `${counted(inflight, 'request')} still in flight at the deadline of the drain`;
+    const reason = because('drain_deadline', message, { inflight });
+    pass.tellOnce(record, reason);
+    return stopNow(pass, record, reason);
+  }
   const graceMs = drainGraceMs(pass, record);
   const waitedMs = pass.nowMs - sinceMs;
   if (waitedMs >= graceMs) {
-    const message = `${inflight} requests still in flight after ${duration(waitedMs)}`;
+    const message = `${counted(inflight, 'request')} still in flight after ${duration(waitedMs)}`;
     const reason = because('stream_grace_over', message, { inflight, graceMs });
     pass.tellOnce(record, reason);
     return stopNow(pass, record, reason);
   }
-  const left = duration(graceMs - waitedMs);
-  const reason = because('waits_for_streams', `${inflight} requests in flight, at most ${left} more`, {
+  const reason = because('waits_for_streams', `${counted(inflight, 'request')} in flight`, {
     inflight,
     leftMs: graceMs - waitedMs,
   });
   pass.notDone.push({ subject: `replica/${record.id}`, reason });
 }
 
-/** The shortest stream grace any operator set on a node the replica drains from, else the general one. */
+/** The shortest stream grace any operator set on a node the replica drains from, longer or shorter than the general one. */
 function drainGraceMs(pass: Pass, record: ReplicaRecord): number {
   if (record.intentReason.code === 'drain_deadline') return 0;
-  const graces = record.shards.flatMap(({ nodeId }) => {
-    const intent = pass.nodes.get(nodeId)?.intent;
-    return intent?.target === 'drained' && intent.streamGraceMs !== undefined ? [intent.streamGraceMs] : [];
-  });
-  return Math.min(pass.policy.streamGraceMs, ...graces);
+  const graces = drainIntents(pass, record).flatMap(({ streamGraceMs }) => streamGraceMs ?? []);
+  return graces.length === 0 ? pass.policy.streamGraceMs : Math.min(...graces);
 }
 
 function stopNow(pass: Pass, record: ReplicaRecord, reason: ReturnType<typeof because>): void {

@@ -24,6 +24,7 @@ export const RECONCILE_REASONS = {
   drained: 'it has no request in flight any more',
   stream_grace_over: 'its requests did not end within the stream grace',
   drain_deadline: 'the deadline of the drain is over',
+  node_drained: 'nothing of ours runs there any more',
   stop_first: 'nothing is spare and stopping first was allowed',
   stopped: 'all its shards are confirmed stopped',
   started: 'an agent reports it for the first time',
@@ -52,6 +53,7 @@ export const RECONCILE_REASONS = {
   unreachable: 'its node is silent',
   awaits_agent: 'its node has not reported to this server yet',
   no_nodes: 'no agent has ever reported, so there is nowhere to place anything',
+  moving: 'it is being moved',
   replacement_overdue: 'its replacement takes longer than the bound',
   gap_not_allowed:
     'the deadline is over but stopping it would leave the model without a copy, which was not allowed',

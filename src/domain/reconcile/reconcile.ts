@@ -8,6 +8,7 @@ import { adoptReports } from './adopt.js';
 import { startShards } from './commands.js';
 import { judgeLiveness } from './liveness.js';
 import { moveReplicas } from './moves.js';
+import { noteDrains } from './note-drains.js';
 import { Pass, type PassContext } from './pass.js';
 import { placeReplicas } from './places.js';
 import type { ControlPolicy } from './policy.js';
@@ -34,5 +35,6 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   forgetObsolete(pass);
   publishReplicas(pass);
   startShards(pass);
+  noteDrains(pass);
   return pass.plan();
 }

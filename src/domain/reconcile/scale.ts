@@ -221,7 +221,7 @@ function sendAwaySurplus(pass: Pass, model: ModelSpec): void {
 function isSound(pass: Pass, record: ReplicaRecord): boolean {
   const seen = pass.observed(record);
   const steady = record.shards.every(({ nodeId }) => pass.nodes.get(nodeId)?.liveness === 'connected');
-  return seen.ready && steady && leaveReason(pass, record) === undefined;
+  return seen.ready && seen.failure === undefined && steady && leaveReason(pass, record) === undefined;
 }
 
 /** Whether a present copy is a worse keep than a sound one that was about to go. */

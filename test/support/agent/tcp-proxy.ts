@@ -1,10 +1,11 @@
-/** A TCP proxy that can fall silent without closing anything, as a pulled cable or a forgetful NAT does. */
+/** A TCP proxy that can fall silent without closing anything, as a pulled cable or a forgetful NAT does, or be cut. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
 export class TcpProxy {
   private readonly sockets = new Set<Socket>();
   connections = 0;
   private silent = false;
+  private refusing = false;
 
   private constructor(
     private readonly server: Server,
@@ -32,6 +33,15 @@ export class TcpProxy {
     this.silent = false;
   }
 
+  /** Resets every connection and each new one, as a firewall does, until {@link heal}. */
+  cut(): void {
+    this.refusing = true;
+    for (const socket of this.sockets) socket.resetAndDestroy();
+  }
+  heal(): void {
+    this.refusing = false;
+  }
+
   close(): void {
     for (const socket of this.sockets) socket.destroy();
     this.server.close();
@@ -39,6 +49,11 @@ export class TcpProxy {
 
   private join(client: Socket, targetPort: number): void {
     this.connections += 1;
+    if (this.refusing) {
+      client.on('error', () => {});
+      client.resetAndDestroy();
+      return;
+    }
     const target = connect(targetPort, '127.0.0.1');
     for (const [from, to] of [
       [client, target],
