@@ -90,7 +90,8 @@ export class ForecastRun {
   ) {
     // Time is skipped, which is neither sleep nor a reason to wait for reports.
     this.#policy = { ...policy, settleAfterStartMs: 0, suspendGapMs: Infinity };
-    this.#fromMs = this.#nowMs = now.nowMs;
+    // Whole milliseconds: of fractions, a time that was waited for can come out a hair too short, and nothing would ever follow.
+    this.#fromMs = this.#nowMs = Math.ceil(now.nowMs);
     this.#wallMs = now.nowWallMs;
     this.#published = published;
     this.#snapshot = { ...snapshot, models, inflight: new Map(), refusals: new Map() };
@@ -137,7 +138,7 @@ export class ForecastRun {
       if (memory.retryAtMs !== undefined) times.push(memory.retryAtMs);
     }
     const ahead = times.filter((time) => time > this.#nowMs);
-    return ahead.length === 0 ? undefined : Math.min(...ahead);
+    return ahead.length === 0 ? undefined : Math.ceil(Math.min(...ahead));
   }
 
   #advance(toMs: number, plan: Plan): void {
