@@ -8,7 +8,7 @@ import { loadAgentConfig } from '../../config/load.js';
 import type { ServerConfig } from '../../config/server-config.js';
 import type { EngineKind } from '../../domain/model-spec.js';
 import { systemClock } from '../../shared/clock.js';
-import type { Logger } from '../../shared/logger.js';
+import { setLogLevel, type Logger } from '../../shared/logger.js';
 import { AdminClient, adminTarget } from '../ctl/admin-client.js';
 import type { RunningServer } from '../../server/bootstrap.js';
 import { ReloadSignals } from '../reload-signals.js';
@@ -60,7 +60,7 @@ export async function runUp(run: UpRun): Promise<void> {
     await signals.requested();
     run.tell('stopping ...');
     // The agent would warn that its server goes away: here that is the plan.
-    agentLog.level = 'error';
+    setLogLevel(agentLog, 'error');
   } finally {
     await stop(run.config.shutdownGrace, server, agent);
     signals.dispose();
