@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { RouterHarness } from '../../test/support/router-harness.js';
+import { waitFor } from '../../test/support/wait-for.js';
 
 let harness: RouterHarness;
 afterEach(() => harness.stop());
@@ -102,4 +103,78 @@ describe('prompts that begin alike', () => {
     harness.router.applyTable(table(3, [], 2));
     expect(harness.router.table.prefixes.entries).toBe(0);
   });
+});
+
+describe('one beginning that everybody shares', () => {
+  const shared = { role: 'system', content: 'You are a helpful assistant of this company. '.repeat(90) };
+  const send = (tail: string) =>
+    harness.chat(
+      { messages: [shared, { role: 'user', content: tail }], max_tokens: 1 },
+      { 'x-request-id': tail },
+    );
+  const open = () => harness.engines.map((engine) => engine.requests.length);
+
+  // All went to the one replica that had the beginning, and the others stood idle.
+  it('does not bring 400 requests at once to one replica', async () => {
+    harness = await RouterHarness.start({ engines: 4, profile: { policy: 'prefixAware' } });
+    let go = false;
+    for (const engine of harness.engines) {
+      engine.onRequest(async (_request, wire) => {
+        await wire.until(() => go, { deadlineMs: 15_000 });
+        await wire.respond(200, '{}');
+      });
+    }
+    const clients = await Promise.all(Array.from({ length: 400 }, (_, i) => send(`all-${i}`)));
+    await harness.engine().waitFor(() => open().reduce((sum, count) => sum + count, 0) === 400, 15_000);
+    expect(Math.max(...open())).toBeLessThanOrEqual(1.25 * 100 + 2);
+    go = true;
+    for (const client of clients) expect((await client.response()).status).toBe(200);
+  }, 30_000);
+
+  it('stays at home one by one, goes to one other while home is full or gone, and comes back', async () => {
+    harness = await RouterHarness.start({
+      engines: 4,
+      profile: { policy: 'prefixAware' },
+      endpoints: Array.from({ length: 4 }, () => ({ maxConcurrency: 2 })),
+    });
+    const holding = new Set<number>();
+    for (const engine of harness.engines) {
+      engine.onRequest(async (request, wire) => {
+        const held = /"content":"hold-(\d+)"/.exec(request.body.toString());
+        if (held !== null) await wire.until(() => !holding.has(Number(held[1])), { deadlineMs: 15_000 });
+        await wire.respond(200, '{}');
+      });
+    }
+    const homeOf = async (tail: string) => {
+      expect((await (await send(tail)).response()).status).toBe(200);
+      return harness.router.explainRequest(tail)?.choices[0]?.chosen;
+    };
+    const homes = new Map<string, number>();
+    for (let i = 0; i < 40; i++) {
+      const home = (await homeOf(`one-${i}`)) ?? '';
+      homes.set(home, (homes.get(home) ?? 0) + 1);
+    }
+    const [home = '', times = 0] = [...homes].sort((a, b) => b[1] - a[1])[0] ?? [];
+    expect(times).toBeGreaterThanOrEqual(36);
+    // Its two places are taken by requests that last.
+    const holders = [];
+    for (const i of [0, 1]) {
+      holding.add(i);
+      holders.push(await send(`hold-${i}`));
+      await waitFor(() => inflight(home) === i + 1);
+    }
+    const others = new Set<string | undefined>();
+    for (let i = 0; i < 10; i++) others.add(await homeOf(`full-${i}`));
+    expect(others.size).toBe(1);
+    expect(others.has(home)).toBe(false);
+    holding.clear();
+    for (const holder of holders) await holder.response();
+    const again = [];
+    for (let i = 0; i < 10; i++) again.push(await homeOf(`again-${i}`));
+    // Both have it cached now; neither a third.
+    expect(again.every((chosen) => chosen === home || others.has(chosen))).toBe(true);
+  });
+
+  const inflight = (id: string) =>
+    harness.router.endpoints().find(({ endpoint }) => endpoint.id === id)?.inflight;
 });
