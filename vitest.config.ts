@@ -22,6 +22,13 @@ export default defineConfig({
       },
       {
         test: {
+          name: 'soak',
+          include: ['test/soak/**/*.spec.ts'],
+          testTimeout: 1_200_000,
+        },
+      },
+      {
+        test: {
           name: 'interop',
           include: ['test/interop/**/*.spec.ts'],
           testTimeout: 120_000,
