@@ -17,13 +17,10 @@ export function commonHeaders(head: RequestHead, cors: CorsConfig): string[] {
   return headers;
 }
 
-/** How often the request was sent to engines. */
-export const attemptsHeader = (sends: number): HeaderList => ['x-llmgw-attempts', String(sends)];
-
 /** Names the model that answers as a fallback of the one asked for; on every such answer. */
 export const FALLBACK_HEADER = 'x-llmgw-fallback';
 
-/** What `x-llmgw-explain` adds to an answer. */
+/** What `x-llmgw-explain` adds to an answer: who gave it, or failed last, by which policy, and how often it was sent. */
 export const explainHeaders = (
   { policy, split }: { readonly policy: string; readonly split: string | undefined },
   endpoint: string,
@@ -34,7 +31,8 @@ export const explainHeaders = (
   'x-llmgw-policy',
   policy,
   ...(split === undefined ? [] : ['x-llmgw-split', headerText(split)]),
-  ...attemptsHeader(sends),
+  'x-llmgw-attempts',
+  String(sends),
 ];
 
 /** A configured name as a header may carry it: what is not plain ASCII is percent-encoded. */

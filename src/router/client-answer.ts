@@ -163,7 +163,7 @@ export interface FailureExtras {
   readonly retryAfterSeconds?: number | undefined;
   /** Every replica was tried: the client's own retries would only repeat ours. */
   readonly noRetry?: boolean;
-  readonly headers?: HeaderList;
+  readonly headers?: HeaderList | undefined;
 }
 
 function bodyLength(head: UpstreamHead): number | 'stream' {

@@ -102,7 +102,8 @@ export function concludeExchange(
   counted.codes.add(String(status));
   counted.duration.observe(durationMs / 1000);
   const queueMs = facts.place?.waitedMs;
-  if (queueMs !== undefined) series.queue.observe(queueMs / 1000);
+  // Most do not wait at all, and quantiles that left them out would show a queue where there is none.
+  if (facts.place !== undefined) series.queue.observe((queueMs ?? 0) / 1000);
   if (facts.firstTokenMs !== undefined && facts.answer.streamed) {
     series.firstToken.observe(facts.firstTokenMs / 1000);
   }

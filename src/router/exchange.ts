@@ -7,7 +7,6 @@ import type { Attempt, AttemptOwner } from './attempt.js';
 import { isRefusal, type Principal } from './authoriser.js';
 import { BodyIntake, type IntakeOwner } from './body-intake.js';
 import type { ByteRuns } from './byte-runs.js';
-import { attemptsHeader, explainHeaders } from './answer-heads.js';
 import { ClientAnswer } from './client-answer.js';
 import { DeadlineWatch, type Watcher } from './deadline-watch.js';
 import type { GatewayError } from './dialects.js';
@@ -293,7 +292,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     if (this.phase !== 'attempting' || request === undefined || tries === undefined) return false;
     const now = this.clock.monotonicMs();
     tries.settle(attempt, now);
-    const extra = this.head.explain ? explainHeaders(this.trace, attempt.endpoint.id, tries.sends) : [];
+    const extra = this.head.explain ? tries.explainHeaders(attempt.endpoint.id) : [];
     if (!this.answer.begin(head, isEventStream(head), extra, now)) {
       tries.drop(attempt, 'not_a_stream', now);
       this.fail({ code: 'upstream_protocol_error', message: 'the engine did not answer with a stream' });
@@ -472,8 +471,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   }
 
   private failureExtras(retryAfterSeconds?: number) {
-    const sends = this.tries?.sends ?? 0;
-    const headers = this.head.explain && sends > 0 ? attemptsHeader(sends) : [];
+    const headers = this.head.explain ? this.tries?.explainHeaders() : undefined;
     return { retryAfterSeconds, noRetry: this.tries?.inVain === true, headers };
   }
 

@@ -17,7 +17,7 @@ describe('health', () => {
   it('is judged by work: an engine whose page is fine but which answers nothing is taken out', async () => {
     harness = await RouterHarness.start({
       engines: 2,
-      deadlines: { firstToken: 60, firstTokenPer1kTokens: 0 },
+      deadlines: { firstToken: 200, firstTokenPer1kTokens: 0 },
       probes: 40,
     });
     const [dead, alive] = [harness.engine(0), harness.engine(1)];

@@ -2,7 +2,7 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import { Server as NetServer, type AddressInfo, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { API_ERRORS } from '../shared/errors.js';
-import type { Clock } from '../shared/clock.js';
+import type { Clock, Timer } from '../shared/clock.js';
 import {
   HEAD_MAX_BYTES,
   NO_TUNNEL,
@@ -174,16 +174,15 @@ export class Listener implements FrontEnvironment {
     await this.stopAccepting();
     const startedMs = clock.monotonicMs();
     // A kept-alive connection becomes idle only after its answer; node's close() looks once and then waits for its timeout.
-    let open = true;
+    let timer: Timer | undefined;
     const sweep = () => {
-      if (!open) return;
       this.server.closeIdleConnections();
       if (clock.monotonicMs() - startedMs > CLOSE_SILENT_AFTER_MS) this.closeSilent();
-      clock.setTimer(CLOSE_IDLE_EVERY_MS, sweep);
+      timer = clock.setTimer(CLOSE_IDLE_EVERY_MS, sweep);
     };
     sweep();
     await this.lastClosed;
-    open = false;
+    timer?.cancel();
   }
 
   /** Ends accepting and nothing else: http's own close() would end idle connections with it. */

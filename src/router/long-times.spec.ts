@@ -12,7 +12,7 @@ const state = (index: number) => harness.router.endpoints()[index];
 
 describe('waiting for minutes', () => {
   // Clients of Node's own give up after 300 s without a head or between two bytes, whatever the application's limit says.
-  const times = { firstToken: 600_000, firstTokenPer1kTokens: 0, idle: 400_000 };
+  const times = { connect: 600_000, firstToken: 600_000, firstTokenPer1kTokens: 0, idle: 400_000 };
 
   it('for a head, and between two events, is no failure within the deadlines', async () => {
     harness = await RouterHarness.start({ clock: fastClock(1_000), deadlines: times });
@@ -85,7 +85,7 @@ describe('idle connections', () => {
 describe('twenty requests a second', () => {
   // What fails fast looks least loaded and swallows most of the traffic.
   it('hardly see the engine that fails at once, and all are answered', async () => {
-    harness = await RouterHarness.start({ engines: 3, clock: fastClock(20) });
+    harness = await RouterHarness.start({ engines: 3, clock: fastClock(20), deadlines: { connect: 60_000 } });
     harness.engine(0).onRequest((_request, wire) => wire.respond(500, '{"error":{"message":"x"}}'));
     for (const engine of harness.engines.slice(1)) {
       engine.onRequest(async (_request, wire) => {
@@ -116,7 +116,7 @@ describe('three engines, each sick in its own way', () => {
       engines: 3,
       clock: fastClock(20),
       probes: 1_000,
-      deadlines: { firstToken: 3_000, firstTokenPer1kTokens: 0, idle: 60_000 },
+      deadlines: { connect: 60_000, firstToken: 3_000, firstTokenPer1kTokens: 0, idle: 60_000 },
       prepare: (engines) => {
         const [first, second, third] = engines;
         first?.onRequest((request, wire) => {

@@ -194,7 +194,11 @@ export class RouterMetrics {
         'Between two token events of a stream.',
         (series) => series.interToken,
       ),
-      histogram('llmgw_queue_seconds', 'Time requests waited for an endpoint.', (series) => series.queue),
+      histogram(
+        'llmgw_queue_seconds',
+        'Time requests waited for an endpoint; 0 for those that did not.',
+        (series) => series.queue,
+      ),
       {
         name: 'llmgw_queue_depth',
         help: 'Requests waiting for an endpoint now.',

@@ -15,12 +15,14 @@ import {
   type RetryState,
 } from '../domain/request/retry.js';
 import type { BudgetPass } from '../domain/request/retry-budget.js';
+import { explainHeaders } from './answer-heads.js';
 import { Attempt, type AttemptOwner } from './attempt.js';
 import { wantsAbortCall } from './engine-abort.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouterCore } from './exchange-account.js';
 import type { AttemptKind } from './explanation.js';
 import type { RequestTrace } from './request-trace.js';
+import type { HeaderList } from './front.js';
 import type { ModelState } from './model-state.js';
 import type { ReadBody } from './request-body.js';
 import type { RequestHead } from './request-head.js';
@@ -286,6 +288,11 @@ export class Tries {
   cancelAll(outcome: string, nowMs: number): void {
     for (const attempt of this.running.slice())
       if (attempt.phase !== 'tail') this.drop(attempt, outcome, nowMs);
+  }
+
+  /** What `x-llmgw-explain` adds to an answer of `endpoint`, or to the failure of the last one. */
+  explainHeaders(endpoint = this.trace.lastEndpoint): HeaderList {
+    return endpoint === undefined ? [] : explainHeaders(this.trace, endpoint, this.sends);
   }
 
   /** Cancels one for which nobody waits any more, or whose answer cannot be used. */

@@ -1,6 +1,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, it } from 'vitest';
+import { EXPLAIN_RING_MAX } from '../../src/router/explain-ring.js';
 import { systemClock, type Clock } from '../../src/shared/clock.js';
 import { seededRandom } from '../../src/shared/random.js';
 import type { RequestHandler } from '../support/fake-engine/fake-engine.js';
@@ -8,8 +9,10 @@ import { RawClient } from '../support/raw-client.js';
 import { delta, DONE, finish, RouterHarness, sse } from '../support/router-harness.js';
 import { waitFor } from '../support/wait-for.js';
 
-/** Requests of one run; a tenth of them warm everything up before memory is measured. */
+/** Requests of one run. */
 const REQUESTS = Number(process.env['LLMGW_SOAK_REQUESTS'] ?? 20_000);
+/** Those of them before memory is measured: more than the router remembers, so that all it ever keeps is there. */
+const WARM_UP = Math.min(REQUESTS / 2, EXPLAIN_RING_MAX * 2);
 const SEED = Number(process.env['LLMGW_SOAK_SEED'] ?? 1);
 const CLIENTS = 24;
 const PROMPT_BYTES = 8 * 1024;
@@ -175,9 +178,9 @@ it(`${REQUESTS} requests with faults, retries, hedges and leaving clients leave 
   });
   const timersBefore = clock.live.size;
   const soak = new Soak(harness);
-  await soak.run(Math.ceil(REQUESTS / 10));
+  await soak.run(WARM_UP);
   const before = await memory();
-  await soak.run(REQUESTS - Math.ceil(REQUESTS / 10));
+  await soak.run(REQUESTS - WARM_UP);
   await idleSockets(harness);
   const after = await memory();
   const seen = [...soak.statuses].map(([status, count]) => `${status}: ${count}`).join(', ');
