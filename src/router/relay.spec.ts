@@ -62,7 +62,11 @@ describe('relaying', () => {
     const events = ['1', '2', '3', '4', '5'].map((digit) => event(`token ${digit}`));
     for (const pieces of [
       (text: string) => [text],
-      (text: string) => [...text].slice(0, 40).concat(text.slice(40) || []),
+      (text: string) =>
+        text
+          .split('')
+          .slice(0, 40)
+          .concat(text.slice(40) || []),
     ]) {
       harness = await RouterHarness.start();
       harness.engine().onRequest(async (request, wire) => {
