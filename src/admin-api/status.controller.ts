@@ -2,6 +2,7 @@ import { Controller, Get, Inject, Optional } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { Reason } from '../domain/cluster.js';
 import type { ModelSpec } from '../domain/model-spec.js';
+import type { InventoryService } from '../inventory/inventory.service.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
@@ -51,7 +52,11 @@ export class StatusController {
       requestsInFlight: inflight,
       store,
       config,
-      warnings: [...warningsOf(store, config), ...(reading === undefined ? [] : clusterWarnings(reading))],
+      warnings: [
+        ...warningsOf(store, config),
+        ...(reading === undefined ? [] : clusterWarnings(reading)),
+        ...strangers(this.cluster?.inventory),
+      ],
       ...clusterCounts(reading),
       ...known('term', reading?.snapshot.term),
       ...known('plan', planSummary(reading)),
@@ -66,6 +71,24 @@ export class StatusController {
     const ready = new Set(served);
     return { total: names.size, ready: [...names].filter((name) => ready.has(name)).length };
   }
+}
+
+/** Refused agents told of in one status. */
+const STRANGERS_TOLD = 8;
+
+/** Agents that were refused under an id no node is known by: the list of nodes has no line to say it in. */
+function strangers(
+  inventory: Pick<InventoryService, 'refusedAgents' | 'record'> | undefined,
+): readonly Reason[] {
+  if (inventory === undefined) return [];
+  const unknown = [...inventory.refusedAgents()].filter(([id]) => inventory.record(id) === undefined);
+  return unknown.slice(-STRANGERS_TOLD).flatMap(([nodeId, refused]) =>
+    refused.slice(-1).map(({ from, reason, count }) => ({
+      code: 'agent_refused',
+      message: `an agent at ${from} that calls itself ${nodeId} was refused${count > 1 ? ` ${count} times` : ''}: ${reason.message}`,
+      numbers: { count },
+    })),
+  );
 }
 
 export function configStatus(facts: ServerFacts): ConfigStatusView {

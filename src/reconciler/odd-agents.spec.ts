@@ -166,6 +166,10 @@ describe('a hello', () => {
     expect(json.refused).toMatchObject([
       { from: '127.0.0.1', count: 2, reason: { code: 'incompatibleVersion' } },
     ]);
+    const { warnings } = (await server.admin('status')).json;
+    const refused = warnings.filter(({ code: kind }: { code: string }) => kind === 'agent_refused');
+    expect(refused).toHaveLength(1);
+    expect(refused[0].message).toMatch(/^an agent at 127\.0\.0\.1 that calls itself n9 was refused: /);
     const events = JSON.stringify((await server.admin('events')).json);
     expect(events).toContain('"id":"n9"');
   });
