@@ -60,8 +60,9 @@ export class OperationsService {
       target: request.gpu === undefined ? node.id : `${node.id}/${intent.gpuUuid ?? request.gpu}`,
       ...(request.reason === undefined ? {} : { detail: request.reason }),
     };
-    this.refuseGap(node, intent, preview, entry);
+    // A drain under way may fill the very place that made it possible: asked again it is the same drain, not a new gap.
     if (!changed) return schedulingResult(reading, node, preview, false, ['it was so already']);
+    this.refuseGap(node, intent, preview, entry);
     const ops = [this.cluster.inventory.intentOp(node.id, intent)];
     this.audit.commit(entry, ops, schedulingEvent(node, intent, entry));
     this.cluster.inventory.intentStored(node.id, intent);

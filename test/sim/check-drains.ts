@@ -84,8 +84,11 @@ export class DrainChecks {
     const dueMs = Math.max(sinceMs + deadlineMs, grantedMs, server.awakeSinceMs) + DEADLINE_SLACK_MS;
     if (this.world.nowMs < dueMs) return;
     const late = after.find(
-      ({ intent, shards }) =>
+      ({ id, intent, shards }) =>
         intent === 'drain' &&
+        // It may have left the router only now, as the deadline let it.
+        this.world.nowMs - (snapshot.memory.replicas.get(id)?.drainSinceMs ?? this.world.nowMs) >
+          DEADLINE_SLACK_MS &&
         shards.every(({ nodeId }) => talks(nodeOf(snapshot, nodeId))) &&
         shards.some(
           (shard) => shard.nodeId === node.id && (gpuUuid === undefined || shard.gpuUuids.includes(gpuUuid)),
