@@ -25,6 +25,7 @@ export function modelSpec(config: ModelConfig, override: ModelOverride | undefin
       strategy: config.placement.strategy,
       nodeSelector: config.placement.nodeSelector,
       antiAffinity: config.placement.antiAffinity,
+      ...(config.placement.mayYield ? { mayYield: true } : {}),
       ...(config.placement.spreadBy === undefined ? {} : { spreadBy: config.placement.spreadBy }),
     },
     profiles: config.profiles.map(profileSpec),

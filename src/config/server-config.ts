@@ -104,6 +104,11 @@ export class PlacementConfig {
 
   @Toggle({ doc: 'At most one replica of the model per node.' })
   antiAffinity = false;
+
+  @Toggle({
+    doc: 'Its replicas may be moved, or stopped where nothing else is spare, to make room for a missing replica of a model with a higher `priority`.',
+  })
+  mayYield = false;
 }
 
 export class EnvFromFile {
@@ -207,7 +212,11 @@ export class ModelConfig {
   })
   canary: CanaryConfig[] = [];
 
-  @Whole({ min: 0, max: 1_000, doc: 'Higher is moved and placed first; what runs is never displaced.' })
+  @Whole({
+    min: 0,
+    max: 1_000,
+    doc: 'Higher is moved and placed first; what runs is displaced only where `placement.mayYield` allows it.',
+  })
   priority = 100;
 
   @Nested(() => PlacementConfig, { doc: "Where the model's replicas may and should stand." })

@@ -33,6 +33,7 @@ function toModelSpec(model: ModelConfig): ModelSpec {
       nodeSelector: model.placement.nodeSelector,
       ...(model.placement.spreadBy === undefined ? {} : { spreadBy: model.placement.spreadBy }),
       antiAffinity: model.placement.antiAffinity,
+      ...(model.placement.mayYield ? { mayYield: true } : {}),
     },
     profiles: model.profiles.map(toProfile),
     onNoSurge: model.onNoSurge,

@@ -257,6 +257,19 @@ export interface ShardAssignment {
 export type ReplicaIntent = 'run' | 'drain' | 'stop';
 
 /**
+ * Room kept for a replica that has none: what others yield to it is given to nobody else. Stored with the replica, so that a
+ * restart of the server does not ask for more.
+ */
+export interface ReservedPlace {
+  readonly profile: string;
+  readonly shards: readonly Pick<ShardAssignment, 'nodeId' | 'gpuUuids' | 'gpuMemoryBytes'>[];
+  /** Replicas whose leaving makes the room; none once it is there. */
+  readonly victims: readonly string[];
+  /** Models that yielded, also after their replicas are gone: it is why they are short. */
+  readonly models: readonly string[];
+}
+
+/**
  * One wanted copy of a model: the stored decision. Without shards it waits for a place (`generation` is then that of its last
  * start, 0 before the first). Monotonic times are not here: they mean nothing to the next server life, see {@link ControlMemory}.
  */
@@ -279,6 +292,8 @@ export interface ReplicaRecord {
   readonly restart?: { readonly actor: string; readonly atWallMs: number };
   /** Replica this one replaces in a drain, a rolling change or after the loss of a node. */
   readonly replaces?: string;
+  /** Room others yield or yielded to it; kept for as long as it stands there, so that one failure does not lose it. */
+  readonly reserved?: ReservedPlace;
   /** Wall time at which an agent first reported this generation: from then on a missing shard is a dead one, not a slow one. */
   readonly startedWallMs?: number;
   /** Wall time at which this generation became Ready; undefined again once it stopped being so. */

@@ -19,6 +19,8 @@ export interface PlacementRules {
   readonly spreadBy?: string;
   /** At most one replica of the model per node when true. */
   readonly antiAffinity: boolean;
+  /** Whether its replicas may be moved or stopped to make room for a missing one of a model with a higher priority; unset = no. */
+  readonly mayYield?: boolean;
 }
 
 /** A launch profile: one way to run a model. */
@@ -68,7 +70,7 @@ export interface ModelSpec {
   readonly fallback: readonly string[];
   /** Shares of its requests that go elsewhere on trial; absent = none. */
   readonly canary?: readonly CanarySide[];
-  /** Higher is moved and placed first when several want room; what runs is never displaced. */
+  /** Higher is moved and placed first when several want room; what runs is displaced only where `placement.mayYield` allows it. */
   readonly priority: number;
   readonly placement: PlacementRules;
   /** Best first. */

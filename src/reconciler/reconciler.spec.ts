@@ -361,5 +361,5 @@ describe('a machine whose agent comes back under another node id', () => {
 });
 
 function spread() {
-  return { strategy: 'spread' as const, nodeSelector: {}, antiAffinity: true };
+  return { strategy: 'spread' as const, nodeSelector: {}, antiAffinity: true, mayYield: false };
 }

@@ -3,7 +3,7 @@ import { type NodeView, type ReplicaRecord, shardKey } from '../../src/domain/cl
 import type { Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
 import type { Server } from './server.js';
-import { mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
+import { madeRoomFor, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
 import type { World } from './world.js';
 
 /** Why a copy may be on its way out that is worth keeping once nothing makes it leave any more. */
@@ -108,7 +108,13 @@ export class DrainChecks {
       const phase = reportOf(snapshot, nodeId, shardId, was.generation)?.phase;
       return nodeOf(snapshot, nodeId)?.liveness === 'connected' && phase === 'ready';
     });
-    if (model === undefined || !healthy || mustLeave(snapshot, was)) return;
+    if (
+      model === undefined ||
+      !healthy ||
+      mustLeave(snapshot, was) ||
+      madeRoomFor([...snapshot.replicas, ...after], was.id)
+    )
+      return;
     const staying = after.filter((one) => one.model === was.model && one.intent === 'run');
     const down = staying.filter((one) => one.readyWallMs === undefined && this.#isSurelyDown(snapshot, one));
     if (staying.length - down.length < model.replicas && down.length > 0)

@@ -3,7 +3,7 @@ import { replicaKey, type ReplicaRecord } from '../../src/domain/cluster.js';
 import type { Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
 import type { Server } from './server.js';
-import { isFine, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
+import { isFine, madeRoomFor, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
 import type { World } from './world.js';
 
 export class MoveChecks {
@@ -39,6 +39,10 @@ export class MoveChecks {
     const staying = after.filter((one) => one.model === was.model && one.intent === 'run');
     const ready = staying.filter((one) => one.readyWallMs !== undefined);
     const { code } = now.intentReason;
+    if (madeRoomFor([...snapshot.replicas, ...after], was.id)) {
+      if (code === 'replaced') this.#steadyEnough(was, after);
+      return;
+    }
     if (!mustLeave(snapshot, was)) {
       if (staying.length < model.replicas)
         this.world.fail(
@@ -61,7 +65,9 @@ export class MoveChecks {
   }
 
   #steadyEnough(was: ReplicaRecord, after: readonly ReplicaRecord[]): void {
-    const replacement = after.find((one) => one.replaces === was.id && one.intent === 'run');
+    const replacement = after.find(
+      (one) => one.replaces === was.id && (one.intent === 'run' || one.intentReason.code === 'yielded'),
+    );
     const key = replacement === undefined ? '' : replicaKey(replacement.id, replacement.generation);
     const sinceMs = this.#publishedMs.get(key);
     if (sinceMs === undefined || this.world.nowMs - sinceMs < this.world.policy.steadyMs - 1)
@@ -75,6 +81,9 @@ export class MoveChecks {
     now: ReplicaRecord,
     after: readonly ReplicaRecord[],
   ): boolean {
+    const took = after.find((one) => one.replaces === was.id);
+    // What took over may itself make room for another in the same moment.
+    if (took?.intentReason.code === 'yielded') return true;
     if (after.some((one) => one.replaces === was.id && one.readyWallMs !== undefined && one.intent === 'run'))
       return true;
     const model = snapshot.models.find(({ name }) => name === was.model);

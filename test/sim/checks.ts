@@ -9,6 +9,7 @@ import { DrainChecks } from './check-drains.js';
 import { MoveChecks } from './check-moves.js';
 import { PassChecks } from './check-passes.js';
 import { PlaceChecks } from './check-places.js';
+import { YieldChecks } from './check-yields.js';
 import type { Server } from './server.js';
 import { asJudged, recordsAfter } from './view.js';
 import type { World } from './world.js';
@@ -27,6 +28,7 @@ export class Checks {
   readonly #moves: MoveChecks;
   readonly #places: PlaceChecks;
   readonly #drains: DrainChecks;
+  readonly #yields: YieldChecks;
   readonly #failures = new Map<string, FailureRun>();
   readonly #generations = new Map<string, number>();
   readonly #readyMs = new Map<string, number>();
@@ -40,6 +42,7 @@ export class Checks {
     this.#moves = new MoveChecks(world);
     this.#places = new PlaceChecks(world);
     this.#drains = new DrainChecks(world);
+    this.#yields = new YieldChecks(world);
   }
 
   clockStepped(): void {
@@ -82,6 +85,7 @@ export class Checks {
     this.#moves.check(server, judged, plan);
     this.#places.check(judged, plan);
     this.#drains.check(server, judged, plan);
+    this.#yields.check(snapshot, plan);
     this.#noteStrangers(snapshot);
     this.#backoffs(plan);
     this.#noteReady(snapshot, plan);

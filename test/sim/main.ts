@@ -1,5 +1,5 @@
 /* oxlint-disable no-console -- a program for people */
-/** `npm run sim -- --seeds N --steps M --seed S`: runs histories from seed S on and prints what broke. */
+/** `npm run sim -- --seeds N --steps M --seed S [--every E]`: runs N histories from seed S on, every E-th, and prints what broke. */
 import { parseArgs } from 'node:util';
 import { runSeed, type SeedFailure } from './run-seeds.js';
 
@@ -8,6 +8,7 @@ const { values } = parseArgs({
     seeds: { type: 'string', default: '20' },
     steps: { type: 'string', default: '5000' },
     seed: { type: 'string', default: '1' },
+    every: { type: 'string', default: '1' },
     failures: { type: 'string', default: '5' },
     trace: { type: 'string' },
     counts: { type: 'boolean', default: false },
@@ -16,6 +17,7 @@ const { values } = parseArgs({
 const seeds = Number(values.seeds);
 const steps = Number(values.steps);
 const first = Number(values.seed);
+const every = Number(values.every);
 /** `--trace TEXT` prints the lines in which the text occurs; `--trace ''` prints all. */
 const { trace: wanted } = values;
 const trace =
@@ -30,7 +32,7 @@ const failures: SeedFailure[] = [];
 const startedMs = performance.now();
 const counts = new Map<string, number>();
 let ran = 0;
-for (let seed = first; seed < first + seeds && failures.length < Number(values.failures); seed += 1) {
+for (let seed = first; ran < seeds && failures.length < Number(values.failures); seed += every) {
   ran += 1;
   const failure = runSeed(seed, steps, counts, trace);
   if (failure === undefined) continue;

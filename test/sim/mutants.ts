@@ -41,8 +41,8 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'reported strays hold nothing',
     file: `${R}pass.ts`,
-    find: "if (report.phase === 'exited' || held.has",
-    replace: "if (report.phase !== 'unknown' || held.has",
+    find: "report.phase === 'exited' ||\n          held.has",
+    replace: "report.phase !== 'unknown' ||\n          held.has",
   },
   {
     name: 'no settling after a start',
@@ -349,5 +349,35 @@ export const MUTANTS: readonly Mutant[] = [
     file: `${R}drain.ts`,
     find: '(node) => node.intent.deadlineMs !== undefined && drainLeftMs(pass, node) <= 0,',
     replace: '(node) => node.intent.deadlineMs !== undefined && drainLeftMs(pass, node) <= -1e15,',
+  },
+  {
+    name: 'an equal one is displaced',
+    file: `${P}yielding.ts`,
+    find: 'if (victim.priority >= to.priority)',
+    replace: 'if (victim.priority > to.priority)',
+  },
+  {
+    name: 'nobody is asked for leave to displace',
+    file: `${P}yielding.ts`,
+    find: 'if (victim.placement.mayYield !== true) return',
+    replace: "if (victim.placement.mayYield === ('' as never)) return",
+  },
+  {
+    name: 'more make room than needed',
+    file: `${P}yielding.ts`,
+    find: 'for (let size = 1; size <= Math.min(present.length, most); size += 1) {',
+    replace: 'for (let size = present.length; size <= present.length; size += 1) {',
+  },
+  {
+    name: "the room that was made is anybody's",
+    file: `${R}pass.ts`,
+    find: 'for (const record of this.#reserving.values()) bookRoom(bookings, record);',
+    replace: '',
+  },
+  {
+    name: 'room is made for one that always fails',
+    file: `${R}yields.ts`,
+    find: 'const FAILURES_MAX = 3;',
+    replace: 'const FAILURES_MAX = 3e9;',
   },
 ];

@@ -23,7 +23,7 @@ export function drawModel(world: World, name: string): ModelSpec {
       ...(random() < 0.3 ? { gpuType: pick(['A*', 'B', 'nvidia/A']) } : {}),
     });
   };
-  return aModel({
+  const drawn = aModel({
     name,
     replicas: pick([0, 1, 1, 2, 3]),
     priority: pick([100, 100, 50, 200]),
@@ -36,6 +36,19 @@ export function drawModel(world: World, name: string): ModelSpec {
       ...(random() < 0.2 ? { spreadBy: 'rack' } : {}),
     },
   });
+  return world.contested ? contested(drawn) : drawn;
+}
+
+/** A model that wants more than is there, and gives or takes room by its priority; not drawn, so that other histories stay what they were. */
+function contested(model: ModelSpec): ModelSpec {
+  const priority = [50, 100, 200][Number(model.name.charAt(1)) % 3] ?? 100;
+  return {
+    ...model,
+    priority,
+    replicas: model.replicas + 1,
+    profiles: model.profiles.map((profile) => ({ ...profile, gpus: Math.max(1, profile.gpus) })),
+    placement: { ...model.placement, mayYield: priority < 200 && model.onNoSurge !== 'swap' },
+  };
 }
 
 export class Operator {
@@ -116,6 +129,7 @@ export class Operator {
 
   some(): OperatorAction | undefined {
     const { actions } = this.world.dice;
+    if (this.world.contested && this.world.random() < 0.5) return 'scale';
     return actions[Math.floor(this.world.random() * actions.length)] ?? ACTIONS[1];
   }
 

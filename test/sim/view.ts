@@ -53,6 +53,14 @@ export function mustLeave(snapshot: Snapshot, record: ReplicaRecord): boolean {
   });
 }
 
+/** Whether a waiting replica gets the place of this one. */
+export function madeRoomFor(records: readonly ReplicaRecord[], id: string): boolean {
+  return records.some(
+    ({ intent, shards, reserved }) =>
+      intent === 'run' && shards.length === 0 && reserved?.victims.includes(id) === true,
+  );
+}
+
 /** Records as the plan leaves them. */
 export function recordsAfter(snapshot: Snapshot, plan: Plan): readonly ReplicaRecord[] {
   const records = new Map(snapshot.replicas.map((record) => [record.id, record]));

@@ -38,6 +38,8 @@ export class World {
   readonly machines = new Map<string, Machine>();
   readonly agents = new Map<string, Agent>();
   readonly policy: ControlPolicy;
+  /** In one of five histories models want more devices than there are, and may take them from each other. */
+  readonly contested: boolean;
   dice: Dice;
   models: readonly ModelSpec[];
   /** True once the store was set back: generations may then repeat. */
@@ -59,6 +61,7 @@ export class World {
     const random = seededRandom(Math.imul(seed + 1, 0x9e3779b1));
     this.random = random;
     for (let index = 0; index < 8; index += 1) random();
+    this.contested = seed % 5 === 4;
     this.dice = drawDice(random);
     this.policy = drawPolicy(random);
     this.#buildMachines();
@@ -83,7 +86,8 @@ export class World {
 
   #buildMachines(): void {
     const { random } = this;
-    const count = 2 + Math.floor(random() * 6);
+    const drawn = 2 + Math.floor(random() * 6);
+    const count = this.contested ? Math.min(3, drawn) : drawn;
     for (let index = 0; index < count; index += 1) {
       const id = `n${index + 1}`;
       const type = random() < 0.7 ? 'A' : 'B';

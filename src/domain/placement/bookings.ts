@@ -57,6 +57,41 @@ export class Bookings {
     node.models.set(model, (node.models.get(model) ?? 0) + 1);
   }
 
+  /** Gives back what `book` held. */
+  release(model: string, shard: Pick<ShardAssignment, 'shardId' | 'nodeId' | 'gpuUuids' | 'ports'>): void {
+    const node = this.#node(shard.nodeId);
+    node.revision += 1;
+    for (const uuid of shard.gpuUuids)
+      node.gpus.set(
+        uuid,
+        holdersOf(node, uuid).filter((holder) => holder.shardId !== shard.shardId),
+      );
+    if (shard.gpuUuids.length === 0) node.cpuShards -= 1;
+    node.ports.delete(shard.ports.http);
+    if (shard.ports.rendezvous !== undefined) node.ports.delete(shard.ports.rendezvous);
+    node.models.set(model, (node.models.get(model) ?? 0) - 1);
+  }
+
+  /** What is held on some nodes, those in `own` on pages that may be written to: for asking what would be if something were gone. */
+  excerpt(nodeIds: Iterable<string>, own: ReadonlySet<string>): Bookings {
+    const copy = new Bookings();
+    for (const id of nodeIds) {
+      const node = this.#nodes.get(id);
+      if (node === undefined) continue;
+      if (!own.has(id)) {
+        copy.#nodes.set(id, node);
+        continue;
+      }
+      copy.#nodes.set(id, {
+        ...node,
+        gpus: new Map([...node.gpus].map(([uuid, holders]) => [uuid, [...holders]])),
+        ports: new Set(node.ports),
+        models: new Map(node.models),
+      });
+    }
+    return copy;
+  }
+
   #bookGpu(
     node: NodeBookings,
     uuid: string,

@@ -25,6 +25,18 @@ const gang = aModel({ profiles: [aProfile({ shards: 2 })] });
 const one = aReplica('m-a', model, 'n1');
 const two = aReplica('m-b', model, 'n2');
 
+const willing = aModel({ replicas: 2, placement: { mayYield: true } });
+/** Waits for the place of m-a. */
+const waiting: ReplicaRecord = {
+  ...aReplica('high-a', aModel({ name: 'high', priority: 200 }), 'n1', { shards: [], generation: 0 }),
+  reserved: {
+    profile: 'p',
+    shards: [{ nodeId: 'n1', gpuUuids: ['n1-g0'] }],
+    victims: ['m-a'],
+    models: ['m'],
+  },
+};
+
 function world(change: Partial<Snapshot> = {}, records: readonly ReplicaRecord[] = [one, two]): Snapshot {
   const nodes = withReports(
     [aNode('n1', 2), aNode('n2', 2)],
@@ -299,6 +311,26 @@ const bad: readonly (readonly [ViolationCode, string, Snapshot, Plan])[] = [
     'and while its node is silent',
     world({ nodes: [aNode('n1', 2, { liveness: 'unreachable' }), aNode('n2', 2)] }),
     plan([{ kind: 'deleteReplica', replicaId: 'm-a', reason: why }], { published: [] }),
+  ],
+  [
+    'yield_not_allowed',
+    'one is asked to make room that never agreed to',
+    world(),
+    plan([create(waiting)], { published: [published(one), published(two)] }),
+  ],
+  [
+    'yield_not_allowed',
+    'and one that is no lower',
+    world({ models: [willing, aModel({ name: 'high', priority: 100 })] }),
+    plan([create(waiting)], { published: [published(one), published(two)] }),
+  ],
+  [
+    'reserved_room_taken',
+    'a place on the device that is kept for another',
+    world({ replicas: [two, waiting] }, [two]),
+    plan([create({ ...one, id: 'm-c', startedWallMs: undefined } as unknown as ReplicaRecord)], {
+      published: [published(two)],
+    }),
   ],
 ];
 

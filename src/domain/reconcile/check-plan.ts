@@ -7,6 +7,7 @@ import { type NodeView, replicaKey, type ReplicaRecord, shardKey, type ShardRepo
 import type { ModelSpec } from '../model-spec.js';
 import type { Action, Plan } from '../plan.js';
 import type { Snapshot } from '../snapshot.js';
+import { checkYields } from './check-yields.js';
 
 export const VIOLATIONS = [
   'wrong_term',
@@ -26,6 +27,8 @@ export const VIOLATIONS = [
   'generation_went_back',
   'below_desired',
   'deleted_while_running',
+  'yield_not_allowed',
+  'reserved_room_taken',
 ] as const;
 export type ViolationCode = (typeof VIOLATIONS)[number];
 
@@ -46,11 +49,12 @@ export function checkPlan(snapshot: Snapshot, plan: Plan): readonly Violation[] 
     ...checkPublished(after),
     ...checkStops(after),
     ...checkRecords(after),
+    ...checkYields(after),
   ];
 }
 
 /** The world as the plan leaves it. */
-class After {
+export class After {
   readonly nodes: ReadonlyMap<string, NodeView>;
   readonly before: ReadonlyMap<string, ReplicaRecord>;
   readonly records: ReadonlyMap<string, ReplicaRecord>;
@@ -414,7 +418,7 @@ function checkRecords(after: After): readonly Violation[] {
 }
 
 /** Reasons that may take a model below what it wants: somebody allowed it, or what is taken did not serve. */
-const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'node_lost', 'node_removed']);
+const ALLOWED_BELOW = new Set(['stop_first', 'drain_deadline', 'node_lost', 'node_removed', 'yielded']);
 
 /** Our own moves never take a serving copy away while that leaves fewer than wanted and another could have gone. */
 function checkDesired(
@@ -434,7 +438,9 @@ function checkDesired(
       !ALLOWED_BELOW.has(record.intentReason.code) &&
       // A move that was made by surge takes nothing away, whatever became of the model's other copies meanwhile.
       !records.some(
-        (one) => one.replaces === record.id && one.intent === 'run' && one.readyWallMs !== undefined,
+        (one) =>
+          one.replaces === record.id &&
+          ((one.intent === 'run' && one.readyWallMs !== undefined) || one.intentReason.code === 'yielded'),
       )
     );
   });

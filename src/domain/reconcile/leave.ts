@@ -6,6 +6,9 @@ import { because } from './reasons.js';
 
 /** The first reason that holds; undefined for a replica that may stay. Decides drains and rolling changes alike. */
 export function leaveReason(pass: Pass, record: ReplicaRecord): Reason | undefined {
+  // Begins and ends within a pass, so it is not remembered for it.
+  const beneficiary = pass.yieldsTo(record.id);
+  if (beneficiary !== undefined) return yieldReason(pass, record, beneficiary);
   const { leaveReasons } = pass;
   const known = leaveReasons.get(record);
   if (known !== undefined || leaveReasons.has(record)) return known;
@@ -28,6 +31,12 @@ function findReason(pass: Pass, record: ReplicaRecord): Reason | undefined {
   if (record.shards.length > 0 && record.restart !== undefined)
     return because('restart_wanted', `${record.restart.actor} wants a new copy in its place`);
   return undefined;
+}
+
+function yieldReason(pass: Pass, record: ReplicaRecord, { id, model }: ReplicaRecord): Reason {
+  const mine = pass.models.get(record.model)?.priority;
+  const theirs = pass.models.get(model)?.priority;
+  return because('yields', `makes room for ${id}: ${model} has priority ${theirs}, ${record.model} ${mine}`);
 }
 
 /** Whether the reason is a new copy in place of an old one, rather than a place that must be left. */

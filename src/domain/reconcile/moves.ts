@@ -15,6 +15,7 @@ import { loadsFull, putPlaced } from './places.js';
 import { because } from './reasons.js';
 import { replicaState } from './replica-state.js';
 import { byPriority, leave, pendingRecord, units } from './scale.js';
+import { askForRoom } from './yields.js';
 
 /** Takes every replica that must leave one step further. Ends moves first, so that what they free counts for those that begin. */
 export function moveReplicas(pass: Pass): void {
@@ -64,7 +65,9 @@ function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord,
   if (giveUpReplacement(pass, replacement)) return;
   const waitedMs = pass.nowMs - pass.memoryOf(replacement).sinceMs;
   const boundMs = replacementBoundMs(pass, replacement);
-  if (waitedMs >= boundMs) {
+  if (waitedMs >= boundMs && reason.code === 'yields') {
+    leave(pass, record, because('yielded', `${reason.message}; ${replacement.id} takes too long elsewhere`));
+  } else if (waitedMs >= boundMs) {
     const message = `${replacement.id} is not Ready after ${duration(waitedMs)}, bound ${duration(boundMs)}; ${record.id} goes on serving`;
     const overdue = because('replacement_overdue', message, { waitedMs, boundMs });
     pass.tellOnce(replacement, overdue);
@@ -132,10 +135,7 @@ function beginMove(
   const leaving = record.shards.map(({ nodeId }) => nodeId);
   const query = { model, replicaId: replacement.id, generation: 1, leaving };
   const placement = place(pass.world(), query);
-  if (placement === undefined) {
-    withoutTarget(pass, model, record, reason);
-    return false;
-  }
+  if (placement === undefined) return withoutTarget(pass, model, record, reason, replacement);
   putPlaced(pass, replacement, query, placement, reason);
   return true;
 }
@@ -145,15 +145,27 @@ function moveMustWait(pass: Pass, model: ModelSpec, moving: number): Reason | un
   return loadsFull(pass);
 }
 
-/** Nothing is spare: stop first where that was allowed, else say so and keep serving. */
-function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reason: Reason): void {
+/** Nothing is spare: others make room, or it stops first where that was allowed, else say so and keep serving. */
+function withoutTarget(
+  pass: Pass,
+  model: ModelSpec,
+  record: ReplicaRecord,
+  reason: Reason,
+  replacement: ReplicaRecord,
+): boolean {
+  if (reason.code === 'yields') {
+    leave(pass, record, because('yielded', `${reason.message}; it fits nowhere else`));
+    return false;
+  }
   const ending = pass.recordsOf(model.name).find((one) => one.intent !== 'run' && !pass.observed(one).silent);
   if (ending !== undefined) {
     const why = because('waits_for_turn', `${ending.id} is on its way out, its room may be enough`);
     pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
-    return;
+    return false;
   }
   const rolling = isRollReason(reason);
+  // A change of one model is no reason to take from another: there `onNoSurge` decides.
+  if (!rolling && askForRoom(pass, model, replacement, reason)) return true;
   const allowed = rolling
     ? maySwap(pass, model)
     : drainIntents(pass, record).some((intent) => intent.allowGap === true);
@@ -163,7 +175,7 @@ function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reas
       record,
       because('stop_first', `${reason.message}; nothing is spare, stopping first was allowed`),
     );
-    return;
+    return false;
   }
   const code = rolling ? 'no_surge' : 'no_target';
   const what = rolling ? 'no room for the new copy beside the old one' : 'no place to move it to';
@@ -171,6 +183,7 @@ function withoutTarget(pass: Pass, model: ModelSpec, record: ReplicaRecord, reas
     subject: `replica/${record.id}`,
     reason: because(code, `${what}; it goes on serving: ${reason.message}`),
   });
+  return false;
 }
 
 /** Swapping in place takes one copy at a time, and only while every other wanted one serves. */

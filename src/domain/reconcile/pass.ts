@@ -21,6 +21,7 @@ import { Bookings } from '../placement/bookings.js';
 import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';
 import type { LivenessJudgement } from './liveness.js';
 import type { ControlPolicy } from './policy.js';
+import { awaitsRoom, bookRoom, roomOf } from './rooms.js';
 import { type ObservedReplica, observe, type ObserverView } from './replica-state.js';
 import { isStopped, isTalking } from './shard-state.js';
 
@@ -85,6 +86,10 @@ export class Pass {
   readonly #sorted = new Map<string, readonly ReplicaRecord[]>();
   readonly #backoffs = new Map<string, BackoffRecord[]>();
   readonly #backoffActions = new Map<string, Action>();
+  /** Records with a reservation: few, and asked for with every replica. */
+  readonly #reserving = new Map<string, ReplicaRecord>();
+  /** Times in this pass that others were asked to make room. */
+  roomsAsked = 0;
   readonly #memories = new Map<string, ReplicaMemory>();
   readonly #observed = new Map<string, ObservedReplica>();
   readonly #digests = new Map<string, Map<string, string>>();
@@ -124,6 +129,7 @@ export class Pass {
   #index(record: ReplicaRecord): void {
     this.#records.set(record.id, record);
     this.#sorted.delete(record.model);
+    this.#noteReserving(record.id, record.reserved === undefined ? undefined : record);
     const ids = this.#byModel.get(record.model);
     if (ids === undefined) this.#byModel.set(record.model, new Set([record.id]));
     else ids.add(record.id);
@@ -166,6 +172,7 @@ export class Pass {
     const record = this.#records.get(id);
     if (record === undefined) return;
     this.#records.delete(id);
+    this.#noteReserving(id, undefined);
     this.#observed.delete(id);
     this.#byModel.get(record.model)?.delete(id);
     this.#sorted.delete(record.model);
@@ -176,6 +183,31 @@ export class Pass {
   isMove(record: ReplicaRecord): boolean {
     if (record.intent !== 'run' || record.replaces === undefined) return false;
     return this.#records.get(record.replaces)?.intent === 'run';
+  }
+
+  /** Who makes room for whom decides which replicas of other models are to leave: what was made of their lists no longer holds. */
+  #noteReserving(id: string, record: ReplicaRecord | undefined): void {
+    if (record === undefined && !this.#reserving.has(id)) return;
+    if (record === undefined) this.#reserving.delete(id);
+    else this.#reserving.set(id, record);
+    this.#sorted.clear();
+  }
+
+  /** Records for which others make room or made it. */
+  reserving(): readonly ReplicaRecord[] {
+    return [...this.#reserving.values()];
+  }
+
+  /** The waiting replica for which this one makes room. */
+  yieldsTo(id: string): ReplicaRecord | undefined {
+    for (const record of this.#reserving.values())
+      if (awaitsRoom(record) && record.reserved?.victims.includes(id) === true) return record;
+    return undefined;
+  }
+
+  /** Whether its present place was decided in this very pass. */
+  isPlacedNow(record: ReplicaRecord): boolean {
+    return this.#before.get(record.id)?.generation !== record.generation;
   }
 
   /** The record through its shards' states; made once per change. */
@@ -304,9 +336,19 @@ export class Pass {
   }
 
   /** Tells of conditions that have ended. */
-  endConditions(over: (subject: string) => Reason): void {
-    for (const [key, { subject }] of this.snapshot.memory.conditions)
-      if (!this.#conditions.has(key)) this.events.push({ subject, reason: over(subject) });
+  endConditions(over: (condition: Reason) => Reason): void {
+    for (const [key, { subject, reason }] of this.snapshot.memory.conditions)
+      if (!this.#conditions.has(key)) this.events.push({ subject, reason: over(reason) });
+  }
+
+  /** Where the lists of what is told stand; steps that are repeated tell once, see {@link rewind}. */
+  mark(): readonly [notDone: number, explanations: number] {
+    return [this.notDone.length, this.explanations.length];
+  }
+
+  rewind([notDone, explanations]: readonly [notDone: number, explanations: number]): void {
+    this.notDone.length = notDone;
+    this.explanations.length = explanations;
   }
 
   /** Keeps a measured fact; later ones of the same pass build on it. */
@@ -332,22 +374,44 @@ export class Pass {
     return this.#world;
   }
 
+  /** What was asked for before all that is seen was noted must not be what is decided on. */
+  forgetWorld(): void {
+    this.#world = undefined;
+  }
+
+  /** Keeps the room of a waiting replica from all others, for the decisions that follow in the pass. */
+  holdRoom(record: ReplicaRecord): void {
+    bookRoom(this.world().bookings, record);
+  }
+
+  /** Opens the room of a waiting replica, to itself or to all. */
+  openRoom(record: ReplicaRecord): void {
+    const { bookings } = this.world();
+    for (const shard of roomOf(record)) bookings.release(record.model, shard);
+  }
+
   #bookings(): Bookings {
     const bookings = new Bookings();
     const held = new Set<string>();
+    for (const record of this.#reserving.values()) bookRoom(bookings, record);
     for (const record of this.#records.values()) {
       const seen = this.observed(record);
       // Only of a replica that will not be started again may a stopped shard's place be given away.
       const ending = record.intent === 'stop' || seen.failure !== undefined;
       for (const { shard, status } of seen.shards) {
-        held.add(shardKey(shard.shardId, record.generation));
+        held.add(`${shard.nodeId}/${shardKey(shard.shardId, record.generation)}`);
         if (ending && isStopped(status)) continue;
         bookings.book(record.model, shard);
       }
     }
     for (const node of this.liveness.nodes) {
       for (const report of node.shards) {
-        if (report.phase === 'exited' || held.has(shardKey(report.shardId, report.generation))) continue;
+        // A store set back to an older copy can give a number out twice: the stray on another node is not the record's.
+        if (
+          report.phase === 'exited' ||
+          held.has(`${node.id}/${shardKey(report.shardId, report.generation)}`)
+        )
+          continue;
         // What it takes is not known, so it holds its devices whole.
         const { shardId, generation, gpuUuids, ports } = report;
         bookings.book(report.model, {

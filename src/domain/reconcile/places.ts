@@ -5,9 +5,11 @@ import { explainDecision, explainNowhere, type Placement, place } from '../place
 import { duration } from '../placement/reasons.js';
 import type { PlacementQuery } from '../placement/world.js';
 import type { Pass } from './pass.js';
+import { awaitsRoom } from './rooms.js';
 import { because } from './reasons.js';
 import { byPriority } from './scale.js';
 import { isTalking } from './shard-state.js';
+import { awaitedRoom, keptRoom, roomFor, yieldedWords } from './yields.js';
 
 /** Places waiting replicas: higher priority first, then the larger ones, which find holes hardest to come by. */
 export function placeReplicas(pass: Pass): void {
@@ -20,7 +22,7 @@ export function placeReplicas(pass: Pass): void {
     for (const model of waiting) pass.notDone.push({ subject: `model/${model.name}`, reason: blocked });
     return;
   }
-  let left = pass.policy.maxPlacementsPerPass;
+  let left = placeReserved(pass, pass.policy.maxPlacementsPerPass);
   for (const model of byPriority(waiting).toSorted((a, b) => b.priority - a.priority || size(b) - size(a)))
     left = placeModel(pass, model, left);
 }
@@ -46,6 +48,26 @@ function isWaiting(record: ReplicaRecord): boolean {
   return record.intent === 'run' && record.shards.length === 0;
 }
 
+/** Those that others make room for come first: nobody else may have it, so nobody loses by it. */
+function placeReserved(pass: Pass, limit: number): number {
+  let left = limit;
+  for (const record of pass.reserving().filter(awaitsRoom)) {
+    const model = pass.models.get(record.model);
+    if (model === undefined) continue;
+    const why = waitReason(pass, record, left);
+    if (why === undefined) {
+      pass.openRoom(record);
+      if (tryPlace(pass, model, record)) {
+        left -= 1;
+        continue;
+      }
+      pass.holdRoom(record);
+    }
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: why ?? awaitedRoom(pass, record) });
+  }
+  return left;
+}
+
 function size(model: ModelSpec): number {
   const first = model.profiles[0];
   return first === undefined ? 0 : first.shards * first.gpus;
@@ -56,19 +78,21 @@ function placeModel(pass: Pass, model: ModelSpec, limit: number): number {
   // Replicas without failures of their own all ask the same question; once it is answered no, it is answered.
   let full = false;
   for (const record of pass.recordsOf(model.name)) {
-    if (!isWaiting(record)) continue;
+    if (!isWaiting(record) || record.reserved !== undefined) continue;
     const plain = pass.backoffsOf(record.id).length === 0;
     const why = waitReason(pass, record, left);
     if (why !== undefined) {
       pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
       continue;
     }
-    if (!(full && plain) && tryPlace(pass, model, record)) {
+    const asked = full && plain;
+    if (!asked && tryPlace(pass, model, record)) {
       left -= 1;
       continue;
     }
-    if (plain) full = true;
-    pass.notDone.push({ subject: `replica/${record.id}`, reason: nowhereBecause(pass, model) });
+    const room = asked ? undefined : roomFor(pass, model, record);
+    if (room === undefined && plain) full = true;
+    pass.notDone.push({ subject: `replica/${record.id}`, reason: room ?? nowhereBecause(pass, model) });
   }
   return left;
 }
@@ -78,7 +102,11 @@ function nowhereBecause(pass: Pass, model: ModelSpec): Reason {
   if (![...pass.nodes.values()].some(({ reported }) => reported))
     return because('no_nodes', 'no agent has reported yet');
   const nearest = pass.explanations.find((one) => one.model === model.name)?.counterfactual;
-  return because('no_place', nearest === undefined ? 'fits nowhere' : `fits nowhere: ${nearest.message}`);
+  const nowhere = nearest === undefined ? 'fits nowhere' : `fits nowhere: ${nearest.message}`;
+  const yielded = yieldedWords(pass, model.name);
+  return yielded === undefined
+    ? because('no_place', nowhere)
+    : because('yielded', `${yielded}; for now it ${nowhere}`);
 }
 
 /** Why no further engine may begin to load for a move: each load saturates disk and network for the others. */
@@ -201,9 +229,11 @@ export function putPlaced(
 ): void {
   const explanation = explainDecision(pass.world(), query, placement);
   // A new start is the new copy that was wanted.
-  const { restart: _restart, ...wanted } = record;
+  const { restart: _restart, reserved, ...wanted } = record;
+  const kept = reserved === undefined ? undefined : keptRoom(reserved, placement);
   const placed: ReplicaRecord = {
     ...wanted,
+    ...(kept === undefined ? {} : { reserved: kept }),
     profile: placement.profile.name,
     specDigest: pass.digestOf(record.model, placement.profile.name) ?? '',
     generation: query.generation,

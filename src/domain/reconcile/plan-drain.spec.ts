@@ -203,4 +203,49 @@ describe('the plan of a drain', () => {
     const going: ReplicaRecord = { ...on('m-a', 'n1'), intent: 'drain' };
     expect(plan({ nodes: [aNode('n1'), aNode('n2')], replicas: [going] }).moves).toEqual([]);
   });
+
+  it('names who makes room where nothing is spare, and sees no gap in it', () => {
+    const low = aModel({ name: 'low', priority: 50, placement: { mayYield: true } });
+    const given = (mayYield: boolean): Given => ({
+      models: [
+        { ...model, replicas: 1 },
+        { ...low, placement: { ...low.placement, mayYield } },
+      ],
+      nodes: [aNode('n1'), aNode('n2')],
+      replicas: [on('m-a', 'n1'), on('low-a', 'n2', 0, low)],
+      learned: [loads('m', 1_000)],
+    });
+    expect(plan(given(true))).toEqual({
+      moves: [
+        {
+          replicaId: 'm-a',
+          model: 'm',
+          inflight: 0,
+          target: { profile: 'p', shards: [{ nodeId: 'n2', gpuUuids: ['n2-g0'] }] },
+          reason: { code: 'fits_by_yielding', message: 'profile p on n2 when low-a of low has yielded' },
+          yields: [{ replicaId: 'low-a', model: 'low' }],
+          expectedReadyMs: 1_000 + 2 * INTERVAL_MS,
+          gapMs: 0,
+        },
+      ],
+      gaps: [],
+      expectedMs: 1_000 + 4 * INTERVAL_MS + DEFAULT_POLICY.steadyMs,
+    });
+    const refused = plan(given(false));
+    expect(refused.gaps).toEqual(['m']);
+    expect(refused.moves[0]?.target).toBeUndefined();
+  });
+
+  it('gives one yielded place to one replica only', () => {
+    const low = aModel({ name: 'low', priority: 50, placement: { mayYield: true } });
+    const drain = plan({
+      models: [{ ...model, replicas: 2 }, low],
+      nodes: [aNode('n1', 2), aNode('n2')],
+      replicas: [on('m-a', 'n1'), on('m-b', 'n1', 1), on('low-a', 'n2', 0, low)],
+    });
+    expect(drain.moves.map(({ yields }) => yields)).toEqual([
+      [{ replicaId: 'low-a', model: 'low' }],
+      undefined,
+    ]);
+  });
 });

@@ -9,11 +9,12 @@ import {
   shardKey,
 } from '../cluster.js';
 import type { Snapshot } from '../snapshot.js';
-import { explainPlacement } from './explain.js';
+import { explainPlacement, explainYielding } from './explain.js';
 import { withShardStopped } from './forecast.js';
 import type { PassContext } from './pass.js';
 import type { ControlPolicy } from './policy.js';
 import { usualLoadMs } from './learn.js';
+import type { YieldProspect } from './yields.js';
 
 /** What becomes of one replica. */
 export interface DrainMove {
@@ -28,6 +29,8 @@ export interface DrainMove {
   readonly reason: Reason;
   /** There is no place beside it: the target is free only once it has stopped, which needs leave for a gap. */
   readonly stopFirst?: boolean;
+  /** Replicas of lower priority that make room for it there. */
+  readonly yields?: readonly { readonly replicaId: string; readonly model: string }[];
   /** Time until the new copy is Ready, from learned load times, ms; absent while unknown. */
   readonly expectedReadyMs?: number;
   /** Expected time without a serving replica of the model, ms; 0 = none; absent while unknown. */
@@ -72,9 +75,19 @@ export function planDrain(question: DrainQuestion): DrainPlan {
   for (const replica of leaving) {
     const { record } = replica;
     const nodeIds = record.shards.map((shard) => shard.nodeId);
+    const { policy, context } = question;
     const look = (world: Snapshot) =>
-      explainPlacement(world, question.policy, question.context, record.model, undefined, nodeIds);
+      explainPlacement(world, policy, context, record.model, undefined, nodeIds);
     const beside = look(snapshot);
+    const prospect =
+      beside === undefined || beside.chosen !== undefined
+        ? undefined
+        : explainYielding(snapshot, policy, context, record.model);
+    if (prospect !== undefined) {
+      moves.push(yieldingMove(question, record, prospect));
+      snapshot = withRoom(snapshot, record, prospect);
+      continue;
+    }
     const without = withoutReplica(snapshot, record);
     const instead = beside?.chosen === undefined ? look(without) : undefined;
     const stopFirst = instead?.chosen !== undefined;
@@ -151,6 +164,60 @@ function withReplacement(
     replaces: record.id,
   };
   return { ...snapshot, replicas: [...snapshot.replicas, replacement] };
+}
+
+/** The new copy waits for room that others make; the old one serves until it is there, so there is no gap. */
+function yieldingMove(question: DrainQuestion, record: ReplicaRecord, prospect: YieldProspect): DrainMove {
+  const { placement, victims } = prospect.choice;
+  const profile = placement.profile.name;
+  const nodes = [...new Set(placement.shards.map((shard) => shard.nodeId))].join(', ');
+  const who = victims.map(({ replicaId, model }) => `${replicaId} of ${model.name}`).join(' and ');
+  const loadMs = usualLoadMs({ model: record.model, profile }, question.snapshot.learned);
+  const expectedReadyMs = loadMs === undefined ? undefined : loadMs + roomMs(question, prospect);
+  return {
+    replicaId: record.id,
+    model: record.model,
+    inflight: question.inflight(record),
+    target: {
+      profile,
+      shards: placement.shards.map(({ nodeId, gpuUuids }) => ({ nodeId, gpuUuids })),
+    },
+    reason: { code: 'fits_by_yielding', message: `profile ${profile} on ${nodes} when ${who} has yielded` },
+    yields: victims.map(({ replicaId, model }) => ({ replicaId, model: model.name })),
+    ...(expectedReadyMs === undefined ? {} : { expectedReadyMs }),
+    gapMs: 0,
+  };
+}
+
+/** Time until the room is made, ms: a victim that can stand elsewhere loads there first, and each is seen to end. */
+function roomMs(question: DrainQuestion, { choice }: YieldProspect): number {
+  const moves = choice.victims
+    .filter(({ movable }) => movable)
+    .map(({ model }) => {
+      const profile = model.profiles[0]?.name ?? '';
+      const loadMs = usualLoadMs({ model: model.name, profile }, question.snapshot.learned) ?? 0;
+      return loadMs + question.policy.steadyMs;
+    });
+  return Math.max(0, ...moves) + PASSES_PER_MOVE * question.intervalMs;
+}
+
+/** The next replicas are asked about with this one in line for its room. */
+function withRoom(snapshot: Snapshot, record: ReplicaRecord, { choice }: YieldProspect): Snapshot {
+  const { startedWallMs: _started, readyWallMs: _ready, ...rest } = record;
+  const waiting: ReplicaRecord = {
+    ...rest,
+    id: `${record.id} (replacement)`,
+    generation: 0,
+    shards: [],
+    replaces: record.id,
+    reserved: {
+      profile: choice.placement.profile.name,
+      shards: choice.placement.shards,
+      victims: choice.victims.map(({ replicaId }) => replicaId),
+      models: [],
+    },
+  };
+  return { ...snapshot, replicas: [...snapshot.replicas, waiting] };
 }
 
 function moveOf(

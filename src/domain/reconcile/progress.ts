@@ -255,6 +255,12 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
     pass.notDone.push({ subject: `replica/${record.id}`, reason });
     return;
   }
+  if (record.intentReason.code === 'node_lost' && (pass.settling || pass.braking)) {
+    // It is back and may be wanted again, which nothing can decide yet.
+    const reason = because('settling', 'its node is back; whether it stays is decided after settling');
+    pass.notDone.push({ subject: `replica/${record.id}`, reason });
+    return;
+  }
   const inflight = inflightOf(pass.snapshot, record);
   if (inflight === 0) return stopNow(pass, record, because('drained', 'no request in flight'));
   if (promisedDrainOver(pass, record) && record.intentReason.code !== 'drain_deadline') {

@@ -14,9 +14,14 @@ import { placeReplicas } from './places.js';
 import type { ControlPolicy } from './policy.js';
 import { progressReplicas, stopReplicas } from './progress.js';
 import { publishReplicas } from './publish.js';
+import { because } from './reasons.js';
 import { fillModels, reviveReplicas, scaleModels } from './scale.js';
 import { noteSpread } from './spread.js';
 import { forgetObsolete } from './tidy.js';
+import { noteYields, reviewRooms } from './yields.js';
+
+/** Models make room for others, and need some themselves: each round goes one step down in priority. */
+const ROUNDS_MAX = 8;
 
 /** Decides. The plan's `memory` belongs into the next snapshot once the plan was carried out. */
 export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: PassContext): Plan {
@@ -24,17 +29,37 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   const pass = new Pass(snapshot, policy, context, judgeLiveness(snapshot, policy, nowMs, nowWallMs));
   // First what is true, then what should be, then what to do about it.
   adoptReports(pass);
+  reviewRooms(pass);
   reviveReplicas(pass);
   progressReplicas(pass);
   scaleModels(pass);
-  moveReplicas(pass);
-  fillModels(pass);
-  stopReplicas(pass);
-  placeReplicas(pass);
-  noteSpread(pass);
+  // Whoever is asked to make room begins to in the same pass, which may need places or room itself.
+  for (let round = 1; ; round += 1) {
+    const mark = pass.mark();
+    const asked = pass.roomsAsked;
+    moveReplicas(pass);
+    fillModels(pass);
+    stopReplicas(pass);
+    placeReplicas(pass);
+    if (pass.roomsAsked === asked || round === ROUNDS_MAX) break;
+    pass.rewind(mark);
+  }
+  noteConditions(pass);
   forgetObsolete(pass);
   publishReplicas(pass);
   startShards(pass);
   noteDrains(pass);
   return pass.plan();
+}
+
+/** What holds without anything to be done by itself; events tell when it begins and ends. */
+function noteConditions(pass: Pass): void {
+  if (pass.settling || pass.braking) return pass.keepConditions();
+  noteSpread(pass);
+  noteYields(pass);
+  pass.endConditions(({ code }) =>
+    code === 'yielded'
+      ? because('yield_over', 'it is no longer short of what it yielded')
+      : because('spread_met', 'its replicas stand apart again'),
+  );
 }

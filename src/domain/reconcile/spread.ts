@@ -15,9 +15,8 @@ import { because } from './reasons.js';
 /** Models per pass for which a better place is looked for; the others are told without one. Each look costs as much as a placement. */
 const REMEDIES_PER_PASS = 8;
 
-/** Notes every model whose copies stand closer together than they need to; events tell when that begins and ends. */
+/** Notes every model whose copies stand closer together than they need to. */
 export function noteSpread(pass: Pass): void {
-  if (pass.settling || pass.braking) return pass.keepConditions();
   let left = REMEDIES_PER_PASS;
   for (const model of pass.snapshot.models) {
     const crowd = crowdOf(pass, model);
@@ -28,7 +27,6 @@ export function noteSpread(pass: Pass): void {
     const message = `spread not met: ${most} of ${counted(copies, 'replica')} on ${where}${remedy}`;
     pass.note(`model/${model.name}`, because('spread_not_met', message, { most, replicas: copies, best }));
   }
-  pass.endConditions(() => because('spread_met', 'its replicas stand apart again'));
 }
 
 interface Crowd {
