@@ -1,3 +1,4 @@
+import { runReal, type RealResult } from './real.js';
 import { SIM_POLICIES } from './policies.js';
 import { percentile, simulate } from './simulate.js';
 import type { SimResult } from './simulate.js';
@@ -24,6 +25,42 @@ function merge(results: readonly SimResult[]): SimResult {
 
 function line(cells: readonly string[]): string {
   return cells.map((cell, at) => (at === 0 ? cell.padEnd(18) : cell.padStart(10))).join('');
+}
+
+/** Policies that are compared on real engines: ours, and the two that everybody has. */
+const REAL_POLICIES = ['prefixAware', 'leastLoad', 'roundRobin'] as const;
+
+/**
+ * The same shapes, shorter, through the real router to simulated engines on sockets. Prints what came of each; returns
+ * where ours missed its goal: requests that failed, fewer cached tokens than round robin where there is something to
+ * share, an endpoint with more than twice the mean.
+ */
+export async function runRealRouting(
+  scale: number,
+  only: string | undefined,
+  print: (text: string) => void,
+): Promise<string[]> {
+  const missed: string[] = [];
+  for (const [name, make] of Object.entries(WORKLOADS)) {
+    if (only !== undefined && !name.includes(only)) continue;
+    const workload = make(1, scale);
+    print(`\n${name}: ${workload.replicas.length} engines, ${workload.arrivals.length} arrivals`);
+    print(line(['', 'p50 ms', 'p90 ms', 'p99 ms', 'cached', 'busiest x', 'failed']));
+    const results: RealResult[] = [];
+    for (const policy of REAL_POLICIES) {
+      const result = await runReal(make(1, scale), policy, 1);
+      results.push(result);
+      const at = (share: number) => percentile(Float64Array.from(result.ttftMs), share).toFixed(0);
+      const shares = [`${(100 * result.cachedShare).toFixed(1)}%`, result.busiest.toFixed(2)];
+      print(line([policy, at(0.5), at(0.9), at(0.99), ...shares, String(result.failures)]));
+    }
+    const [ours, , turns] = results;
+    if (ours === undefined || turns === undefined) continue;
+    if (ours.failures > 0) missed.push(`${name}: failures`);
+    if (ours.cachedShare < turns.cachedShare) missed.push(`${name}: cached`);
+    if (ours.busiest > 2) missed.push(`${name}: imbalance`);
+  }
+  return missed;
 }
 
 /** Prints the comparison; returns the shapes in which ours missed its goal. */

@@ -44,6 +44,7 @@ describe('the simulated engine', () => {
     id,
     promptTokens,
     outputTokens,
+    prompt: [],
     blocks: Int32Array.from(blocks),
     blocksWithAnswer: Int32Array.from(blocks),
     chain: { blocks: 0, bytes: 0, words: new Uint32Array() },

@@ -13,6 +13,8 @@ export interface SimRequest {
   readonly id: number;
   readonly promptTokens: number;
   readonly outputTokens: number;
+  /** The prompt as it was put together. */
+  readonly prompt: readonly Segment[];
   /** Whole blocks of the prompt, as ids that are equal for equal text up to there. */
   readonly blocks: Int32Array;
   /** The same with the answer appended. */
@@ -39,7 +41,7 @@ export interface Workload {
 }
 
 /** A stretch of made-up text: the same seed and length give the same bytes. */
-interface Segment {
+export interface Segment {
   readonly seed: number;
   readonly tokens: number;
 }
@@ -72,6 +74,7 @@ class Forge {
       id: this.count++,
       promptTokens,
       outputTokens: answer.tokens,
+      prompt: [...prompt],
       blocks: blocksWithAnswer.subarray(0, Math.floor(promptTokens / TOKENS_PER_BLOCK)),
       blocksWithAnswer,
       chain: hashPrompt([{ bytes: text, from: 0, to: text.length }], 'm'),
