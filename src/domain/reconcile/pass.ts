@@ -10,20 +10,19 @@ import {
   type PlacementExplanation,
   type Reason,
   type ReplicaRecord,
-  shardKey,
   type ShardReport,
 } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import type { Action, Plan, PlanEvent, PublishedReplica } from '../plan.js';
 import type { CommandMemory, ControlMemory, NowhereMemory, ReplicaMemory, Snapshot } from '../snapshot.js';
 import { specDigest } from '../catalog/spec-digest.js';
-import { Bookings } from '../placement/bookings.js';
 import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';
+import { bookAll } from './book-all.js';
 import type { LivenessJudgement } from './liveness.js';
 import type { ControlPolicy } from './policy.js';
 import { awaitsRoom, bookRoom, roomOf } from './rooms.js';
 import { type ObservedReplica, observe, type ObserverView } from './replica-state.js';
-import { isStopped, isTalking } from './shard-state.js';
+import { isTalking } from './shard-state.js';
 
 /** Time and chance for one pass. */
 export interface PassContext {
@@ -364,7 +363,9 @@ export class Pass {
   world(): PlacementWorld {
     this.#world ??= {
       nodes: this.liveness.nodes,
-      bookings: this.#bookings(),
+      bookings: bookAll(this.liveness.nodes, this.records(), this.reserving(), (record) =>
+        this.observed(record),
+      ),
       failures: new Failures(this.allBackoffs()),
       learned: this.learned,
       portRange: this.policy.portRange,
@@ -388,41 +389,6 @@ export class Pass {
   openRoom(record: ReplicaRecord): void {
     const { bookings } = this.world();
     for (const shard of roomOf(record)) bookings.release(record.model, shard);
-  }
-
-  #bookings(): Bookings {
-    const bookings = new Bookings();
-    const held = new Set<string>();
-    for (const record of this.#reserving.values()) bookRoom(bookings, record);
-    for (const record of this.#records.values()) {
-      const seen = this.observed(record);
-      // Only of a replica that will not be started again may a stopped shard's place be given away.
-      const ending = record.intent === 'stop' || seen.failure !== undefined;
-      for (const { shard, status } of seen.shards) {
-        held.add(`${shard.nodeId}/${shardKey(shard.shardId, record.generation)}`);
-        if (ending && isStopped(status)) continue;
-        bookings.book(record.model, shard);
-      }
-    }
-    for (const node of this.liveness.nodes) {
-      for (const report of node.shards) {
-        // A store set back to an older copy can give a number out twice: the stray on another node is not the record's.
-        if (
-          report.phase === 'exited' ||
-          held.has(`${node.id}/${shardKey(report.shardId, report.generation)}`)
-        )
-          continue;
-        // What it takes is not known, so it holds its devices whole.
-        const { shardId, generation, gpuUuids, ports } = report;
-        bookings.book(report.model, {
-          shardId: `${shardId}@${generation}`,
-          nodeId: node.id,
-          gpuUuids,
-          ports,
-        });
-      }
-    }
-    return bookings;
   }
 
   // -------------------------------------------------------------- result
