@@ -34,15 +34,15 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a draining replica holds nothing',
-    file: `${R}pass.ts`,
+    file: `${R}book-all.ts`,
     find: 'if (ending && isStopped(status)) continue;',
     replace: "if (record.intent !== 'run' || (ending && isStopped(status))) continue;",
   },
   {
     name: 'reported strays hold nothing',
-    file: `${R}pass.ts`,
-    find: "report.phase === 'exited' ||\n          held.has",
-    replace: "report.phase !== 'unknown' ||\n          held.has",
+    file: `${R}book-all.ts`,
+    find: "phase === 'exited' || held.has",
+    replace: "phase !== 'unknown' || held.has",
   },
   {
     name: 'no settling after a start',
@@ -370,8 +370,8 @@ export const MUTANTS: readonly Mutant[] = [
   },
   {
     name: "the room that was made is anybody's",
-    file: `${R}pass.ts`,
-    find: 'for (const record of this.#reserving.values()) bookRoom(bookings, record);',
+    file: `${R}book-all.ts`,
+    find: 'for (const record of reserving) bookRoom(bookings, record);',
     replace: '',
   },
   {

@@ -5,8 +5,9 @@ import { spawn } from 'node:child_process';
 
 const polite = process.argv.includes('--polite');
 const depth = Number(process.argv[process.argv.indexOf('--depth') + 1] || 2);
-console.log(`pid ${depth} ${process.pid}`);
+// Before the line that says it is there: whoever reads it may send the signal at once.
 if (!polite && depth === 0) process.on('SIGTERM', () => console.log('ignoring SIGTERM'));
+console.log(`pid ${depth} ${process.pid}`);
 if (depth > 0) {
   const args = [process.argv[1], '--depth', String(depth - 1), ...(polite ? ['--polite'] : [])];
   spawn(process.execPath, args, { stdio: 'inherit' });
