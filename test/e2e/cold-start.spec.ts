@@ -16,6 +16,7 @@ models:
 `;
 
 const AGENT = `
+onExit: stop
 gpus:
   driver: static
   static: [{ uuid: GPU-0, type: sim-80g, memory: 80GiB }]
