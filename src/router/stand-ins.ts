@@ -66,7 +66,10 @@ export class StandIns {
     trace.insteadBecause = because;
     trace.insteadOf = because === undefined ? undefined : asked?.name;
     const fallback = because !== undefined && because !== 'canary';
-    answer.setHeader(FALLBACK_HEADER, fallback ? headerText(model.name) : undefined);
+    // Only a second model can find the header of a first one there.
+    if (fallback || visited.length > 1) {
+      answer.setHeader(FALLBACK_HEADER, fallback ? headerText(model.name) : undefined);
+    }
     if (fallback) asked?.series.fallbacks.add(because);
   }
 }

@@ -106,8 +106,14 @@ export class Tries {
     const chain = this.promptChain();
     const { pool, otherSides, closedPools } = split ?? {};
     const facts = {
-      ...{ model: model.name, pool, otherSides, closedPools },
-      ...{ promptTokens, outputTokens, sessionKey: head.session, chain },
+      model: model.name,
+      pool,
+      otherSides,
+      closedPools,
+      promptTokens,
+      outputTokens,
+      sessionKey: head.session,
+      chain,
     };
     const context = { nowMs, random: this.core.random, tried: this.tried, explain: true };
     const choice = model.balancer(profile).choose(model.endpoints, facts, context);

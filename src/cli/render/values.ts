@@ -1,7 +1,7 @@
 /** How single values look to a person. */
 
 /** Characters that could move the cursor, hide text or reverse it: whatever an engine or a client wrote stays one line. */
-// eslint-disable-next-line no-control-regex -- control characters are what it looks for
+// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
 const UNPRINTABLE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 /** Text of foreign origin, safe to print in a table. */
