@@ -18,5 +18,6 @@ COPY --from=build /app/proto ./proto
 # A volume takes over the owner of the folder it is mounted on; without this one it would be root's.
 RUN install -d -o node -g node -m 0700 /var/lib/llmgw /var/lib/llmgw-agent
 USER node
-# As process 1 Node reaps no orphans, and engines leave some. -s: harmless below another init (`init: true`, `--init`).
+# As process 1 Node reaps no orphans; the agent does so by itself, what is started by `docker exec` or a health check has nobody
+# else. -s: harmless below another init (`init: true`, `--init`).
 ENTRYPOINT ["/usr/bin/tini", "-s", "--", "node", "dist/main.js"]

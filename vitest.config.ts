@@ -22,6 +22,16 @@ export default defineConfig({
       },
       {
         test: {
+          // As e2e; what takes minutes of real streams is kept out of the suite people run before each commit.
+          name: 'slow',
+          include: ['test/slow/**/*.spec.ts'],
+          testTimeout: 240_000,
+          hookTimeout: 120_000,
+          fileParallelism: false,
+        },
+      },
+      {
+        test: {
           name: 'soak',
           include: ['test/soak/**/*.spec.ts'],
           testTimeout: 1_200_000,

@@ -251,7 +251,8 @@ static void compose(const char *shape, size_t prompt_bytes, const char *headers)
   int length = asprintf(&body, "{\"model\":\"m1\",\"messages\":[{\"role\":\"user\",\"content\":\"Hello. %s\"}],\"user\":\"bench %s\",\"stream\":%s}",
                         prompt, shape ? shape : "json=1024", shape ? "true" : "false");
   request_bytes = asprintf(&request, "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\n"
-                                     "authorization: Bearer sk-bench\r\n%scontent-length: %d\r\n\r\n%s", port, headers, length, body);
+                                     "%s%scontent-length: %d\r\n\r\n%s",
+                           port, strstr(headers, "authorization:") ? "" : "authorization: Bearer sk-bench\r\n", headers, length, body);
 }
 
 int main(int count, char **arguments) {

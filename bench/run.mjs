@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 // Compares llmgw with nginx and a peer under the same load, side by side in one run. See README.md.
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, readFileSync, rmSync, writeFileSync, existsSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -10,12 +11,12 @@ import { parseArgs } from 'node:util';
 import { disconnects } from './disconnect.mjs';
 import { selfCheck } from './self-check.mjs';
 import { cpuUs, listening, load, median, memoryKiB, start, stop } from './measure.mjs';
-import { ENGINE_PORT, scratch, targets } from './targets.mjs';
+import { ENGINE_PORT, keyedLlmgw, scratch, targets } from './targets.mjs';
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const { values: options } = parseArgs({
   options: {
-    scenarios: { type: 'string', default: 'check,json,rate,fast,paced,hold,disconnect' },
+    scenarios: { type: 'string', default: 'check,json,keys,rate,fast,paced,hold,bodies,disconnect' },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '3' },
     streams: { type: 'string', default: '2000' },
@@ -50,6 +51,9 @@ const SCENARIOS = {
   },
 };
 
+/** Their bar is `keys`: the same answers with and without a key that has limits. */
+const KEYS_SCENARIO = { ...SCENARIOS.json, title: 'Whole answers of 1 KiB, 64 clients, with an API key' };
+
 const lines = [];
 const say = (line = '') => {
   lines.push(line);
@@ -61,11 +65,13 @@ const BARS = {
   peer: { what: "Whole answers: the peer's CPU as a multiple of llmgw's", least: 20 },
   paced: { what: 'Paced streams: CPU per event as a multiple of nginx', most: 1.6 },
   fast: { what: 'Full-speed streams: CPU as a multiple of nginx', most: 1.6 },
+  keys: { what: 'Whole answers with an API key: CPU as a multiple of without', most: 1.1 },
   rate: { what: 'Latency added at the median, 150 requests/s, ms', most: 1 },
   memory: { what: 'Memory per open stream, KiB', most: 60 },
   streams: { what: `Streams of ${options.streams} that did not begin`, most: 0 },
   errors: { what: 'Streams with events or bytes lost, doubled or out of order', most: 0 },
   disconnect: { what: "From a client leaving to the engine's connection closed, p99 ms", most: 100 },
+  bodies: { what: 'Longest delay of an event while huge bodies are sent, ms', most: 200 },
   check: { what: 'Planted faults that the load generator did not see', most: 0 },
 };
 const shown = (value, digits = 1) => (Number.isFinite(value) ? value.toFixed(digits) : '–');
@@ -122,7 +128,8 @@ async function compare(name, scenario, list) {
     const [a, b] = [measured.get(above), measured.get(below)];
     return a && b && median(a.map((result, i) => result.usPerUnit / b[i].usPerUnit));
   };
-  BARS[name].measured = ratioOf('llmgw', 'nginx');
+  const [first, second] = name === 'keys' ? [list[1].name, list[0].name] : ['llmgw', 'nginx'];
+  BARS[name].measured = ratioOf(first, second);
   if (name === 'json') BARS.peer.measured = ratioOf('portkey', 'llmgw');
 }
 
@@ -208,6 +215,41 @@ async function hold(list) {
   }
 }
 
+/** 50 streams while somebody sends bodies of 20 MB, deep and long ones: how long the longest of their events was held up. */
+async function hugeBodies(list) {
+  say('\n## 50 streams with an event every 20 ms, while 21 huge bodies are sent\n');
+  say('| | p50 ms | p99 ms | longest ms | bodies answered | errors |');
+  say('| --- | --: | --: | --: | --: | --: |');
+  for (const target of list) {
+    const program = [process.execPath, path.join(here, 'bodies.mjs'), String(target.port)];
+    const sender = start([...program, ...(target.headers ?? [])], 1, { stdio: ['pipe', 'pipe', 'inherit'] });
+    let printed = '';
+    sender.stdout.on('data', (piece) => (printed += piece));
+    await once(sender.stdout, 'data');
+    const streams = ['-c', '50', '-w', '1', '-d', '12', '-s', 'events=1000 size=200 pause=20'];
+    const measuring = load(tools.load, target, streams);
+    await sleep(2_000);
+    sender.stdin.write('go');
+    await once(sender, 'exit');
+    const result = await measuring;
+    const delay = (name) => result.eventDelayUs[name] / 1_000;
+    const answers = printed.slice(printed.indexOf('{'));
+    if (target.name === 'llmgw') BARS.bodies.measured = delay('max');
+    say(
+      `| ${target.name} | ${shown(delay('p50'), 2)} | ${shown(delay('p99'), 2)} | ${shown(delay('max'))} | ` +
+        `${answers.replaceAll(/["{}]/g, '')} | ${result.errors}${result.errors > 0 ? ` ${result.firstError}` : ''} |`,
+    );
+  }
+}
+
+async function withKeys(list) {
+  const keyed = keyedLlmgw();
+  await launch(keyed);
+  await keyed.makeKey();
+  await compare('keys', KEYS_SCENARIO, [list.find((target) => target.name === 'llmgw'), keyed]);
+  await stop(keyed.process);
+}
+
 async function leaving(gateway) {
   const took = await disconnects(gateway.port, ENGINE_PORT);
   const quantile = (q) => shown(took[Math.floor((took.length - 1) * q)], 1);
@@ -260,8 +302,10 @@ say(
 if (wanted.has('check')) await check();
 for (const [name, scenario] of Object.entries(SCENARIOS))
   if (wanted.has(name)) await compare(name, scenario, list);
+if (wanted.has('keys')) await withKeys(list);
 if (wanted.has('rate')) await addedLatency(list);
 if (wanted.has('hold')) await hold(list);
+if (wanted.has('bodies')) await hugeBodies(list);
 if (wanted.has('disconnect')) {
   await stop(engine);
   const gateway = list.find((target) => target.name === 'llmgw');

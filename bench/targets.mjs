@@ -5,7 +5,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { exists } from './measure.mjs';
 
-export const ENGINE_PORT = 21_601;
+/** The first of the ports used; two runs at once need different ones. */
+const BASE_PORT = Number(process.env.BENCH_PORT ?? 21_600);
+export const ENGINE_PORT = BASE_PORT + 1;
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '..');
 export const scratch = mkdtempSync(path.join(os.tmpdir(), 'llmgw-bench-'));
 
@@ -35,13 +37,13 @@ http {
   return { name: 'nginx', port, command: ['nginx', '-c', file, '-p', scratch] };
 }
 
-function llmgw(port) {
-  const main = path.join(root, 'dist', 'main.js');
-  if (!existsSync(main)) throw new Error('dist/main.js is not there: run `npm run build` first');
+function llmgw(port, name = 'llmgw', folder = root) {
+  const main = path.join(folder, 'dist', 'main.js');
+  if (!existsSync(main)) throw new Error(`${main} is not there: run \`npm run build\` first`);
   const listen = ['--listen', `127.0.0.1:${port}`, '--admin-listen', `127.0.0.1:${port + 1}`];
   const endpoint = ['--endpoint', `e1=http://127.0.0.1:${ENGINE_PORT}=m1`];
   return {
-    name: 'llmgw',
+    name,
     port,
     command: [
       process.execPath,
@@ -55,6 +57,34 @@ function llmgw(port) {
     cwd: scratch,
   };
 }
+
+/** llmgw that lets nobody in without a key; `makeKey` makes one, which is sent from then on. */
+export function keyedLlmgw() {
+  const port = BASE_PORT + 50;
+  const target = llmgw(port, 'llmgw, keys required');
+  const file = path.join(scratch, 'keyed.yaml');
+  writeFileSync(file, `stateDir: ${path.join(scratch, 'keyed')}\nauth: { apiKeys: { required: true } }\n`);
+  target.command.push('--config', file);
+  target.makeKey = async () => {
+    const made = await fetch(`http://127.0.0.1:${port + 1}/admin/v1/keys`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(KEY),
+    });
+    if (!made.ok) throw new Error(`no key was made: ${await made.text()}`);
+    target.headers = [`authorization: Bearer ${(await made.json()).secret}`];
+  };
+  return target;
+}
+
+/** Limits of every kind, none of which is ever reached. */
+const KEY = {
+  name: 'bench',
+  models: ['m*'],
+  requestsPerMinute: 100_000_000,
+  tokensPerMinute: 1_000_000_000,
+  maxConcurrent: 100_000,
+};
 
 /** A gateway in the same language, where somebody installed it. */
 function peer(port) {
@@ -73,6 +103,12 @@ function peer(port) {
 
 /** Everything present on this machine, the one the others are compared with first. */
 export function targets() {
-  const list = [exists('nginx') ? nginx(21_610) : undefined, llmgw(21_620), peer(21_630)];
+  const other = process.env.BENCH_OTHER_DIR;
+  const list = [
+    exists('nginx') ? nginx(BASE_PORT + 10) : undefined,
+    llmgw(BASE_PORT + 20),
+    other === undefined ? undefined : llmgw(BASE_PORT + 40, 'other', path.resolve(other)),
+    peer(BASE_PORT + 30),
+  ];
   return list.filter((target) => target !== undefined);
 }

@@ -9,7 +9,7 @@ import { compileGraph } from './run-ts.mjs';
 
 const args = process.argv.slice(2);
 const seedsAt = args.indexOf('--seeds');
-// The rarest bug shows in about one history of four hundred.
+// The rarest bug shows in about one history of a hundred and fifty.
 const seeds = seedsAt < 0 ? '1000' : args.splice(seedsAt, 2)[1];
 const wanted = args[0] ?? '';
 

@@ -120,9 +120,13 @@ class SchemaWriter {
       const documentation = ts
         .displayPartsToString(property.getDocumentationComment(checker))
         .replace(/\s+/g, ' ');
-      const schema = this.schema(checker.getTypeOfSymbol(property));
+      const held = checker.getTypeOfSymbol(property);
+      const schema = this.schema(held);
       properties[property.name] = documentation === '' ? schema : { ...schema, description: documentation };
-      if (!(property.flags & ts.SymbolFlags.Optional)) required.push(property.name);
+      // JSON leaves out what is undefined, whether its name had to be written or not.
+      const mayLack =
+        held.isUnion() && held.types.some((part) => (part.flags & ts.TypeFlags.Undefined) !== 0);
+      if (!mayLack && !(property.flags & ts.SymbolFlags.Optional)) required.push(property.name);
     }
     return { type: 'object', properties, ...(required.length === 0 ? {} : { required }) };
   }

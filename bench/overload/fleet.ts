@@ -26,6 +26,13 @@ export interface EngineStats {
   readonly rejected: number;
 }
 
+/** Seconds a process's main thread has run, and has been ready to run while others had the processor. */
+export function secondsOf(pid: number | undefined): { readonly ran: number; readonly waited: number } {
+  const text = readFileSync(`/proc/${pid}/schedstat`, 'utf8');
+  const [ran = 0, waited = 0] = text.split(' ').map((ns) => Number(ns) / 1e9);
+  return { ran, waited };
+}
+
 export class Fleet {
   private readonly children: ChildProcess[] = [];
   private readonly dir = mkdtempSync(join(tmpdir(), 'llmgw-overload-'));
@@ -51,9 +58,12 @@ export class Fleet {
 
   /** Seconds the server's main thread has run, and has been ready to run while others had the processor. */
   serverSeconds(): { readonly ran: number; readonly waited: number } {
-    const text = readFileSync(`/proc/${this.children.at(-1)?.pid}/schedstat`, 'utf8');
-    const [ran = 0, waited = 0] = text.split(' ').map((ns) => Number(ns) / 1e9);
-    return { ran, waited };
+    return secondsOf(this.serverPid);
+  }
+
+  /** The process whose share of the processors `serverSeconds` tells. */
+  get serverPid(): number | undefined {
+    return this.children.at(-1)?.pid;
   }
 
   /** Every engine's own count. */

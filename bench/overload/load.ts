@@ -31,7 +31,8 @@ export interface Seen {
 
 export type LoadTell =
   | { readonly kind: 'left'; readonly open: number }
-  | { readonly kind: 'done'; readonly seen: readonly Seen[] };
+  /** `startWallMs`: the wall clock at 0 of all times. */
+  | { readonly kind: 'done'; readonly startWallMs: number; readonly seen: readonly Seen[] };
 
 const WORDS = 'time year people way day thing world life hand part child eye place work week case'.split(' ');
 /** Requests open at once; a load that needs more measures the machine's limits. */
@@ -40,6 +41,7 @@ const OPEN_MAX = 8_000;
 class Client {
   private readonly agent = new Agent({ keepAlive: true, maxSockets: Infinity, maxFreeSockets: 4_096 });
   private readonly startMs = performance.now();
+  private readonly startWallMs = Date.now();
   private readonly seen: Seen[] = [];
   private readonly open = new Set<() => void>();
   private sent = 0;
@@ -57,7 +59,7 @@ class Client {
       for (const one of leave) one();
     }
     while (this.open.size > 0) await new Promise((resolve) => setTimeout(resolve, 20));
-    await tell({ kind: 'done', seen: this.seen });
+    await tell({ kind: 'done', startWallMs: this.startWallMs, seen: this.seen });
     this.agent.destroy();
   }
 

@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 import { quantile, table, type Line } from '../scale/report.js';
 import { Fleet, type EngineStats, type FleetPlan } from './fleet.js';
 import { runLoad, type LoadPlan, type LoadTell, type Seen } from './load.js';
-import { AdminWatch, msUntilEmpty } from './watch.js';
+import { AdminWatch, msUntilEmpty, StarvationWatch } from './watch.js';
 
 const GOODPUT_BAR = 0.9;
 const REFUSAL_BAR_MS = 50;
@@ -42,6 +42,13 @@ interface Step {
   /** Share of the time in which the server ran, and in which it was kept from running by others. */
   readonly ran: number;
   readonly keptWaiting: number;
+  readonly starved: Starvation;
+}
+
+/** Who was kept from running when; times are those of the load. */
+interface Starvation {
+  readonly server: (fromMs: number, toMs: number) => number;
+  readonly load: (fromMs: number, toMs: number) => number;
 }
 
 async function measure(): Promise<void> {
@@ -75,6 +82,7 @@ async function measure(): Promise<void> {
     console.log(stepTable({ 'closed loop': full, '0.9 × capacity': once, [`${times} × capacity`]: over }));
     const lines = judge(plan, full, over, times);
     console.log(`\n${table(lines)}`);
+    console.log(`\n${slowRefusals(over)}`);
     process.exitCode = lines.every(({ met }) => met) ? 0 : 1;
   } finally {
     await fleet.stop();
@@ -97,22 +105,43 @@ async function run(fleet: Fleet, part: Partial<LoadPlan>): Promise<Step> {
   const fromMs = performance.now();
   const child = fork(fileURLToPath(import.meta.url), ['--load', JSON.stringify(plan)]);
   const watch = new AdminWatch(fleet.admin);
+  const [server, load] = [new StarvationWatch(fleet.serverPid), new StarvationWatch(child.pid)];
+  let startWallMs = 0;
   let emptied: Promise<Step['emptiedMs']> = Promise.resolve(undefined);
   let leftAtOnce = 0;
   const seen = await new Promise<readonly Seen[]>((resolve, reject) => {
     child.once('close', (code) => reject(new Error(`the load ended with ${code}`)));
     child.on('message', (message: LoadTell) => {
-      if (message.kind === 'done') return resolve(message.seen);
+      if (message.kind === 'done') {
+        startWallMs = message.startWallMs;
+        return resolve(message.seen);
+      }
       leftAtOnce = message.open;
       emptied = msUntilEmpty(fleet.admin, 20_000);
     });
   });
   await watch.stop();
+  server.stop();
+  load.stop();
+  const starved: Starvation = {
+    server: (fromMs, toMs) => server.between(startWallMs + fromMs, startWallMs + toMs),
+    load: (fromMs, toMs) => load.between(startWallMs + fromMs, startWallMs + toMs),
+  };
   const after = fleet.serverSeconds();
   const elapsed = (performance.now() - fromMs) / 1_000;
   const [ran, keptWaiting] = [(after.ran - before.ran) / elapsed, (after.waited - before.waited) / elapsed];
   const emptiedMs = await emptied;
-  return { seen, seconds, watch, engines: await fleet.stats(), emptiedMs, leftAtOnce, ran, keptWaiting };
+  return {
+    seen,
+    seconds,
+    watch,
+    engines: await fleet.stats(),
+    emptiedMs,
+    leftAtOnce,
+    ran,
+    keptWaiting,
+    starved,
+  };
 }
 
 /** Requests that ended while the load was steady. */
@@ -230,6 +259,19 @@ function judge(plan: FleetPlan, full: Step, over: Step, times: number): Line[] {
       allMs < LEAVE_BAR_MS,
     ),
   ];
+}
+
+/** Where the time of refusals went that took longer than the bar: nowhere, while a process waited for a processor. */
+function slowRefusals({ seen, starved }: Step): string {
+  const slow = seen.filter((one) => isRefusal(one) && tookMs(one) > REFUSAL_BAR_MS);
+  if (slow.length === 0) return `no refusal took longer than ${REFUSAL_BAR_MS} ms`;
+  const sum = (of: (one: Seen) => number) => slow.reduce((total, one) => total + of(one), 0);
+  const share = (who: Starvation['server']) =>
+    percent(sum(({ sentMs, endedMs }) => who(sentMs, endedMs)) / sum(tookMs));
+  return (
+    `${slow.length} refusals took longer than ${REFUSAL_BAR_MS} ms; in that time the server was kept from running ` +
+    `${share(starved.server)} and the load generator ${share(starved.load)}`
+  );
 }
 
 function line(what: string, measured: string, bar: string, met: boolean): Line {

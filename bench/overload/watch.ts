@@ -1,5 +1,6 @@
 /** An operator beside the load: asks the admin listener on schedule and keeps how promptly it answers. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { secondsOf } from './fleet.js';
 
 /** Pause between two questions, ms. */
 const PAUSE_MS = 50;
@@ -42,6 +43,48 @@ export class AdminWatch {
       this.failures += 1;
       return '';
     }
+  }
+}
+
+/** How often it is asked how long a process was kept from running, ms. */
+const SAMPLE_EVERY_MS = 10;
+
+/** How long a process was ready to run while others had the processors, by the moment. */
+export class StarvationWatch {
+  private readonly atMs: number[] = [];
+  private readonly waitedMs: number[] = [];
+  private readonly timer: NodeJS.Timeout;
+
+  constructor(private readonly pid: number | undefined) {
+    this.timer = setInterval(() => this.sample(), SAMPLE_EVERY_MS);
+    this.sample();
+  }
+
+  stop(): void {
+    clearInterval(this.timer);
+  }
+
+  /** Of the time between two moments of the wall clock, ms; what lies between two samples is spread evenly. */
+  between(fromMs: number, toMs: number): number {
+    return this.until(toMs) - this.until(fromMs);
+  }
+
+  private sample(): void {
+    try {
+      this.waitedMs.push(1_000 * secondsOf(this.pid).waited);
+      this.atMs.push(Date.now());
+    } catch {
+      this.stop(); // It has ended.
+    }
+  }
+
+  private until(wallMs: number): number {
+    const { atMs, waitedMs } = this;
+    const after = atMs.findIndex((at) => at >= wallMs);
+    if (after <= 0) return waitedMs.at(after) ?? 0;
+    const [from, to] = [atMs[after - 1] ?? 0, atMs[after] ?? 0];
+    const [low, high] = [waitedMs[after - 1] ?? 0, waitedMs[after] ?? 0];
+    return low + ((high - low) * (wallMs - from)) / Math.max(1, to - from);
   }
 }
 

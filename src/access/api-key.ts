@@ -20,6 +20,8 @@ export class ApiKey implements Principal {
   tokens = 0;
   /** When it was last used, wall time in ms; undefined when it was not since the server started. */
   lastUsedWallMs: number | undefined;
+  /** Set when it is: requests that wait hold on to their key. */
+  revoked = false;
   private readonly expiresWallMs: number;
   private readonly models: ModelPatterns | undefined;
 

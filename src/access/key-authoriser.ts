@@ -1,6 +1,7 @@
 import {
   ANONYMOUS,
   FREE,
+  WRONG_CREDENTIAL,
   type Authoriser,
   type Grant,
   type Principal,
@@ -11,12 +12,6 @@ import type { Clock } from '../shared/clock.js';
 import { ApiKey } from './api-key.js';
 import type { KeyRing } from './key-ring.js';
 import { SECRET_PREFIXES } from './secrets.js';
-
-/** The same for every credential that is not one: what is wrong with it is nobody's business but its owner's. */
-const REFUSED: Refusal = {
-  code: 'invalid_api_key',
-  message: 'a valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key: KEY',
-};
 
 /** Keys and their limits, as the router asks for them. */
 export class KeyAuthoriser implements Authoriser {
@@ -31,18 +26,20 @@ export class KeyAuthoriser implements Authoriser {
     const key = credential === undefined ? undefined : this.ring.find(credential);
     if (key !== undefined) {
       const wallMs = this.clock.wallMs();
-      if (key.expired(wallMs)) return REFUSED;
+      if (key.expired(wallMs)) return WRONG_CREDENTIAL;
       key.lastUsedWallMs = wallMs;
       return key;
     }
     // Clients must send something, so they send `none` or `EMPTY` where no key is needed. What has the form of one of
     // ours is no such placeholder but a revoked or mistyped key, and its owner should hear of it.
     const refused = this.config.auth.apiKeys.required || credential?.startsWith(SECRET_PREFIXES.key) === true;
-    return refused ? REFUSED : ANONYMOUS;
+    return refused ? WRONG_CREDENTIAL : ANONYMOUS;
   }
 
   grant(principal: Principal, estimatedTokens: number): Grant | Refusal {
     if (!(principal instanceof ApiKey)) return FREE;
+    // Between a request's head and the end of its body a key may have been revoked.
+    if (principal.revoked) return WRONG_CREDENTIAL;
     return principal.grant(estimatedTokens, this.monotonicMs);
   }
 

@@ -44,19 +44,21 @@ export class KeyRing {
     return this.byId.values();
   }
 
-  /** A record was stored: holds from now on. A revoked one is gone; requests that run on it go on. */
+  /** A record was stored: holds from now on. A revoked one is gone; requests that an engine works on go on. */
   put(record: ApiKeyRecord): void {
-    this.remove(record.id);
-    if (record.revokedAt !== undefined) return;
+    const before = this.byId.get(record.id);
+    if (before !== undefined) this.remove(before);
+    if (record.revokedAt !== undefined) {
+      if (before !== undefined) before.revoked = true;
+      return;
+    }
     const key = new ApiKey(record, this.clock.monotonicMs());
     this.byId.set(record.id, key);
     this.byHash.set(record.hash, key);
   }
 
-  private remove(id: string): void {
-    const key = this.byId.get(id);
-    if (key === undefined) return;
-    this.byId.delete(id);
+  private remove(key: ApiKey): void {
+    this.byId.delete(key.id);
     this.byHash.delete(key.record.hash);
     this.remembered.clear();
   }

@@ -22,6 +22,8 @@ export interface ApiKeyRecord extends CredentialRecord {
   readonly tokensPerMinute?: number;
   readonly maxConcurrent?: number;
   readonly priority?: number;
+  /** Of a revoked one: its last use, if there was one between the server's start and the end of the key. */
+  readonly lastUsedAt?: string;
 }
 
 export const TOKEN_KINDS = ['admin', 'join'] as const;

@@ -22,6 +22,7 @@ import { NodesController } from './nodes.controller.js';
 import { OpenApiController } from './openapi.controller.js';
 import { OperationsService } from './operations.service.js';
 import { PlacementsController } from './placements.controller.js';
+import { QueryGuard } from './query.guard.js';
 import { RoleGuard } from './role.guard.js';
 import { RouterOnlyController } from './router-only.controller.js';
 import { RoutingController } from './routing.controller.js';
@@ -48,6 +49,8 @@ const COMMON = [
 
 const commonProviders = (options: { readonly reload: ReloadSettings }) => [
   { provide: APP_GUARD, useClass: RoleGuard },
+  // Behind the door: who may not come in learns nothing of what is there.
+  { provide: APP_GUARD, useClass: QueryGuard },
   { provide: RELOAD_SETTINGS, useValue: options.reload },
   AuditLog,
   ConfigReloadService,

@@ -3,6 +3,8 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ADMIN_ERRORS, errorChain, OperatorError, type AdminErrorCode } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import { StoreError } from '../store/ports.js';
+import { formatSize } from '../config/units.js';
+import { ADMIN_BODY_LIMIT_BYTES } from './json-body.js';
 import type { RouteIndex } from './route-index.js';
 import type { ErrorView } from './views/answers.js';
 
@@ -39,11 +41,8 @@ export class AdminErrorFilter implements ExceptionFilter {
       });
     }
     const status = statusOf(error);
-    const message = error instanceof Error ? error.message : 'the call failed';
     if (status === 404) return this.notFound(request);
-    if (status === 415) return new OperatorError('unsupported_media_type', message);
-    if (status !== undefined && status >= 400 && status < 500)
-      return new OperatorError('invalid_argument', message);
+    if (status !== undefined && status >= 400 && status < 500) return callersFault(error, status);
     this.logger.error({ causes: errorChain(error), path: pathOf(request.url) }, 'an admin call failed');
     return new OperatorError('internal_error', 'the server failed to answer; its log has the reason', {
       cause: error,
@@ -58,6 +57,29 @@ export class AdminErrorFilter implements ExceptionFilter {
     }
     return new OperatorError('not_found', `there is nothing at ${pathOf(request.url)}`);
   }
+}
+
+/** What the HTTP library refused by itself, in our words. */
+function callersFault(error: unknown, status: number): OperatorError {
+  if (status === 413)
+    return new OperatorError(
+      'request_too_large',
+      `the body is larger than ${formatSize(ADMIN_BODY_LIMIT_BYTES)}`,
+    );
+  const message = error instanceof Error ? error.message : 'the call failed';
+  return new OperatorError(status === 415 ? 'unsupported_media_type' : 'invalid_argument', message);
+}
+
+/** What is wrong before any route is found: an address that cannot be decoded, or one that is too long. */
+export function answerBadAddress(_error: unknown, request: FastifyRequest, reply: FastifyReply): void {
+  const failure = new OperatorError(
+    'invalid_argument',
+    `the address cannot be read or is too long: ${pathOf(request.url)}`,
+  );
+  void reply
+    .status(ADMIN_ERRORS[failure.code].status)
+    .type('application/json')
+    .send(JSON.stringify(errorView(failure)));
 }
 
 /** The body of a failed call. */

@@ -7,8 +7,12 @@ export const DOC_METADATA = 'llmgw:doc';
 export interface RouteDoc {
   /** One sentence. */
   readonly summary: string;
-  /** Type of the answer; absent for answers that are no JSON. */
+  /** Type of the answer; absent for answers that are no JSON, and for JSON whose form is another's. */
   readonly returns?: ViewName;
+  /** The answer is a JSON object of a form that others have laid down: what tools read it as. */
+  readonly foreign?: string;
+  /** Statuses beside the usual one that have the same content, with what each says. */
+  readonly alsoWith?: Readonly<Record<number, string>>;
   /** The answer is a list of them. */
   readonly list?: boolean;
   /** Other content types the answer can have. */

@@ -1,6 +1,7 @@
 import { Inject, Injectable } from '@nestjs/common';
 import { EVENT_LOG, type EventInput, type EventLog } from '../events/event-log.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
+import { OperatorError } from '../shared/errors.js';
 import { LOGGER, type Logger } from '../shared/logger.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
 import type { Caller } from './roles.js';
@@ -8,6 +9,9 @@ import type { AuditView } from './views/status.js';
 
 /** Records kept; older ones go. */
 const AUDIT_MAX = 10_000;
+
+/** Said of what was understood and not done. What makes no sense was no change, and what nobody may is the door's. */
+const REFUSALS: ReadonlySet<string> = new Set(['conflict', 'refused']);
 
 /** A change as it is written down. */
 export interface AuditEntry {
@@ -37,6 +41,16 @@ export class AuditLog {
     const record = this.record(entry, 'ok');
     this.events.commit([...ops, ...this.ops(record)], events);
     this.tell(record);
+  }
+
+  /** Carries out what a caller asked for; what is refused because of the present state, or to keep a promise, is recorded as that. */
+  attempt<T>(entry: AuditEntry, change: () => T): T {
+    try {
+      return change();
+    } catch (error) {
+      if (error instanceof OperatorError && REFUSALS.has(error.code)) this.refused(entry);
+      throw error;
+    }
   }
 
   /** A change that was refused. */

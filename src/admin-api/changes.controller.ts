@@ -5,7 +5,9 @@ import { OperationsService } from './operations.service.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 // oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads these classes at run time
-import { PlanQuery, ScaleDto, SchedulingDto, schedulingRequest } from './scheduling.dto.js';
+import { PlanQuery, RestartDto, ScaleDto, SchedulingDto, schedulingRequest } from './scheduling.dto.js';
+// oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads this class at run time
+import { EmptyDto } from './validation.js';
 import type { RemovedView } from './views/answers.js';
 import type { ModelResultView } from './views/models.js';
 import type { SchedulingResultView } from './views/nodes.js';
@@ -34,7 +36,7 @@ export class ChangesController {
   @Delete('nodes/:id')
   @Doc({ summary: 'Forgets a node that will not come back.', returns: 'RemovedView' })
   @RequireRole('admin')
-  remove(@Req() request: FastifyRequest, @Param('id') id: string): RemovedView {
+  remove(@Req() request: FastifyRequest, @Param('id') id: string, @Body() _nothing: EmptyDto): RemovedView {
     return { removed: this.operations.removeNode(callerOf(request), id) };
   }
 
@@ -51,14 +53,22 @@ export class ChangesController {
   @Post('models/:name/restart')
   @Doc({ summary: 'Replaces the copies one after another.', returns: 'ModelResultView' })
   @HttpCode(200)
-  restart(@Req() request: FastifyRequest, @Param('name') name: string): ModelResultView {
-    return this.operations.restart(callerOf(request), name);
+  restart(
+    @Req() request: FastifyRequest,
+    @Param('name') name: string,
+    @Body() body: RestartDto,
+  ): ModelResultView {
+    return this.operations.restart(callerOf(request), name, body.allowGap === true);
   }
 
   @Post('replicas/:id/restart')
   @Doc({ summary: 'Replaces one copy, the new one first.', returns: 'ModelResultView' })
   @HttpCode(200)
-  restartReplica(@Req() request: FastifyRequest, @Param('id') id: string): ModelResultView {
-    return this.operations.restartReplica(callerOf(request), id);
+  restartReplica(
+    @Req() request: FastifyRequest,
+    @Param('id') id: string,
+    @Body() body: RestartDto,
+  ): ModelResultView {
+    return this.operations.restartReplica(callerOf(request), id, body.allowGap === true);
   }
 }

@@ -95,6 +95,16 @@ export class ClusterReader {
     return findByPrefix('node', id, reading.snapshot.nodes, (node) => node.id);
   }
 
+  /** A node by its whole id: for what cannot be taken back the beginning is not enough. */
+  namedNode(reading: ClusterReading, id: string): NodeView {
+    return findNamed('node', id, reading.snapshot.nodes, (node) => [node.id]);
+  }
+
+  /** A replica by its whole id. */
+  namedReplica(reading: ClusterReading, id: string): ReplicaView {
+    return findNamed('replica', id, reading.replicas, ({ record }) => [record.id]);
+  }
+
   /** A replica by id or unique beginning. */
   replica(reading: ClusterReading, id: string): ReplicaView {
     return findByPrefix('replica', id, reading.replicas, (replica) => replica.record.id);

@@ -45,7 +45,7 @@ export class ConfigPlanService {
       expectedMs: Math.round(forecast.endMs),
       unmeasured: forecast.unmeasured,
       cut: forecast.cut,
-      notes: notes(candidate, forecast, changed),
+      notes: changed ? notes(candidate, forecast) : ['nothing would change', ...this.reloads.alreadyTaken()],
     };
   }
 
@@ -104,8 +104,7 @@ function renamed(text: string, names: ReadonlyMap<string, string>): string {
   return said;
 }
 
-function notes({ changes }: Candidate, forecast: Forecast, changed: boolean): readonly string[] {
-  if (!changed) return ['nothing would change'];
+function notes({ changes }: Candidate, forecast: Forecast): readonly string[] {
   const blocked = forecast.stuck.filter(({ reason }) => reason.code === 'no_surge');
   const gaps = forecast.service.filter(({ gapMs }) => gapMs > 0).map(({ model }) => model);
   return [

@@ -5,6 +5,7 @@ import { diffSettings } from '../config/config-diff.js';
 import { keepAtStart, type ConfigInForce } from '../config/config-in-force.js';
 import type { LoadedConfig } from '../config/load.js';
 import type { ServerConfig } from '../config/server-config.js';
+import { duration } from '../domain/placement/reasons.js';
 import type { EventInput } from '../events/event-log.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
 import { RouterService } from '../router/router.service.js';
@@ -37,6 +38,8 @@ export interface ReloadSettings {
   readonly facts: ServerFacts;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** Certificates are no part of the configuration, but whoever renewed them and says reload means them too. */
+  readonly lookAtCertificates: () => void;
 }
 
 export const RELOAD_SETTINGS = Symbol('ReloadSettings');
@@ -83,8 +86,9 @@ export class ConfigReloadService implements OnApplicationBootstrap {
 
   /** Reads the configuration again and puts it in force. Throws `invalid_configuration`, or StoreError; then nothing has changed. */
   reload(caller: Caller): ReloadResultView {
-    const { facts, clock } = this.settings;
+    const { facts, clock, lookAtCertificates } = this.settings;
     const entry: AuditEntry = { caller, action: 'reload', target: 'config' };
+    lookAtCertificates();
     facts.configTriedWallMs = clock.wallMs();
     let candidate: Candidate;
     try {
@@ -148,6 +152,10 @@ export class ConfigReloadService implements OnApplicationBootstrap {
     this.catalog?.replace(config.models);
     if (before.log.level !== config.log.level) setLogLevel(logger, config.log.level);
     facts.configLoadedWallMs = clock.wallMs();
+    if (hasChanges(changes)) {
+      const by = entry.caller.name;
+      facts.configChange = { wallMs: facts.configLoadedWallMs, by, detail: summary(changes) };
+    }
     facts.configProblems = undefined;
     facts.configNeedsRestart = changes.needsRestart;
     this.tell(entry, changes);
@@ -195,6 +203,15 @@ export class ConfigReloadService implements OnApplicationBootstrap {
     return invalidConfiguration(problems, error);
   }
 
+  /** Why a file that was just edited changes nothing: who took it over before, and when. */
+  alreadyTaken(): readonly string[] {
+    const { facts, clock } = this.settings;
+    const last = facts.configChange;
+    if (last === undefined) return [];
+    const ago = duration(Math.max(0, clock.wallMs() - last.wallMs));
+    return [`the one in force was taken over ${ago} ago, by ${last.by}: ${last.detail}`];
+  }
+
   private result({ changes }: Candidate): ReloadResultView {
     const changed = hasChanges(changes);
     const rolls = changes.models.some((model) => model.kind !== 'added' && model.rolls.length > 0);
@@ -204,6 +221,7 @@ export class ConfigReloadService implements OnApplicationBootstrap {
       ...changes,
       changed,
       notes: [
+        ...(changed ? [] : this.alreadyTaken()),
         ...(needsRestart.length === 0 ? [] : [`needs a restart: ${needsRestart.join(', ')}`]),
         ...(rolls || starts ? ['watch it: llmgw ctl replicas --watch'] : []),
       ],

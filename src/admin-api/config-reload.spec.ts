@@ -3,6 +3,7 @@ import { AdminTokenConfig } from '../config/auth-config.js';
 import { EndpointConfig, LogConfig } from '../config/server-config.js';
 import { ConfigError } from '../shared/errors.js';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
+import { testGpu } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
 
 const servers: ControlServer[] = [];
@@ -88,6 +89,18 @@ describe('reloading', () => {
     expect((await reload(server)).json.changed).toBe(false);
     expect(await metric(server)).toBe('1');
     expect((await server.admin('status')).json.config.lastError).toBeUndefined();
+  });
+
+  it('says of what is in force already when it was taken over, by whom, and what it changed', async () => {
+    const server = await started({ models: [simModel('m1')] });
+    expect((await reload(server)).json.notes).toEqual([]);
+    server.edited = { models: [simModel('m1'), simModel('m2', { replicas: 0 })] };
+    expect((await reload(server)).json.notes.join()).not.toContain('taken over');
+    const again = (await reload(server)).json;
+    expect(again).toMatchObject({ changed: false });
+    expect(again.notes).toEqual([
+      expect.stringMatching(/^the one in force was taken over \d+ s ago, by .+: models: m2 added$/),
+    ]);
   });
 
   it('names what needs a restart and takes the rest over', async () => {
@@ -257,5 +270,31 @@ describe('restarting', () => {
     const again = (await server.admin('models/m1/restart', { method: 'POST', body: {} })).json;
     expect(again.changed).toBe(true);
     expect((await server.admin('models/m1/restart', { method: 'POST', body: {} })).json.changed).toBe(false);
+  });
+
+  it('that stands still for want of room can be given leave for a gap; it is the same restart', async () => {
+    const server = await started({ models: [simModel('m1', {}, { gpus: 1 })] });
+    await server.join('n1', { gpus: [testGpu('g1')] });
+    await waitFor(async () => (await server.admin('models/m1')).json.ready === 1, { what: 'm1 Ready' });
+    const [{ id }] = (await server.admin('replicas')).json.items;
+    const ask = async (path: string, body: object) =>
+      (await server.admin(`${path}/restart`, { method: 'POST', body })).json;
+    expect((await ask('models/m1', {})).changed).toBe(true);
+    const why = async () => (await server.admin('models/m1')).json.notDone[0]?.reason.code === 'no_surge';
+    await waitFor(why, { what: 'the word that there is no room' });
+    expect(await ask('models/m1', { allowGap: true })).toMatchObject({
+      changed: true,
+      notes: [expect.stringContaining('leave for a gap'), expect.anything()],
+    });
+    expect((await ask('models/m1', { allowGap: true })).changed).toBe(false);
+    await waitFor(
+      async () => {
+        const { items } = (await server.admin('replicas')).json;
+        return items.length === 1 && items[0].published && items[0].id !== id;
+      },
+      { what: 'the new copy in its place', deadlineMs: 15_000 },
+    );
+    const [audited] = (await server.admin('audit')).json.items;
+    expect(audited).toMatchObject({ action: 'restart', target: 'm1', detail: 'with leave for a gap' });
   });
 });

@@ -13,6 +13,8 @@ import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { configStatus } from './status.controller.js';
+// oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads this class at run time
+import { EmptyDto } from './validation.js';
 import type { ListView } from './views/answers.js';
 import type { ConfigPlanView, ConfigView, ReloadResultView } from './views/configuration.js';
 import type { AuditView } from './views/status.js';
@@ -63,7 +65,7 @@ export class ConfigController {
   @Doc({ summary: 'Reads the configuration again and puts it in force.', returns: 'ReloadResultView' })
   @RequireRole('operator')
   @HttpCode(200)
-  reload(@Req() request: FastifyRequest): ReloadResultView {
+  reload(@Req() request: FastifyRequest, @Body() _nothing: EmptyDto): ReloadResultView {
     return this.reloads.reload(callerOf(request));
   }
 

@@ -87,6 +87,31 @@ describe('keys', () => {
     expect((await server.admin('keys')).json.items).toEqual([]);
   });
 
+  it('show their last use when they are revoked, also after a restart', async () => {
+    const server = await start();
+    const [used, idle] = await Promise.all(
+      ['used', 'idle'].map(async (name) => (await server.admin('keys', post({ name }))).json),
+    );
+    const url = `http://${server.server.addresses.client}/v1/models`;
+    expect((await fetch(url, { headers: bearer(used.secret) })).status).toBe(200);
+    const { lastUsedAt } = (await server.admin('keys')).json.items.find(
+      ({ id }: { id: string }) => id === used.id,
+    ).use;
+    expect(lastUsedAt).toMatch(/^\d{4}-/);
+    const revoke = async (id: string) => (await server.admin(`keys/${id}`, { method: 'DELETE' })).json;
+    expect(await revoke(used.id)).toMatchObject({ lastUsedAt });
+    expect(await revoke(idle.id)).not.toHaveProperty('lastUsedAt');
+    await server.stop();
+    await server.start();
+    const all = (await server.admin('keys')).json.items;
+    expect(all.map(({ name, lastUsedAt: at }: { name: string; lastUsedAt?: string }) => [name, at])).toEqual(
+      expect.arrayContaining([
+        ['used', lastUsedAt],
+        ['idle', undefined],
+      ]),
+    );
+  });
+
   it('made on a server that only routes are there after its restart', async () => {
     const models = ['m1'];
     const endpoint = Object.assign(new EndpointConfig(), { id: 'e1', url: 'http://127.0.0.1:9', models });

@@ -40,7 +40,7 @@ export class DebugController {
 
   /** A V8 CPU profile; Chrome's developer tools and speedscope read it. */
   @Get('pprof/profile')
-  @Doc({ summary: 'A V8 CPU profile.' })
+  @Doc({ summary: 'A V8 CPU profile.', foreign: 'A `.cpuprofile` of V8.' })
   async profile(
     @Query() query: ProfileQuery,
     @Req() request: FastifyRequest,
@@ -66,7 +66,7 @@ export class DebugController {
 
   /** A heap snapshot. It holds whatever the process holds, prompts of running requests included. */
   @Get('pprof/heap')
-  @Doc({ summary: 'A V8 heap snapshot.' })
+  @Doc({ summary: 'A V8 heap snapshot.', foreign: 'A `.heapsnapshot` of V8.' })
   heap(@Res({ passthrough: true }) reply: FastifyReply): StreamableFile {
     const release = this.occupy();
     try {

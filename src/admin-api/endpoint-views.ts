@@ -19,6 +19,7 @@ export function endpointView(status: EndpointStatus, nowMs: number): EndpointVie
     outstandingTokens: status.outstandingTokens,
     requestsTotal: status.requestsTotal,
     failuresTotal: status.failuresTotal,
+    ...status.traffic,
     ...known('reason', status.reason),
     ...known('maxConcurrency', endpoint.maxConcurrency),
     ...known('nodeId', endpoint.nodeId),

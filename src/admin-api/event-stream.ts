@@ -34,9 +34,16 @@ export class LongAnswer {
     this.raw.flushHeaders();
   }
 
-  /** One event with its id, so that `Last-Event-ID` can resume after it. */
-  event(id: number, data: unknown): void {
-    this.write(`id: ${id}\ndata: ${JSON.stringify(data)}\n\n`);
+  /** One event with its id, so that `Last-Event-ID` can resume after it. False: the reader has enough for now. */
+  event(id: number, data: unknown): boolean {
+    return this.write(`id: ${id}\ndata: ${JSON.stringify(data)}\n\n`);
+  }
+
+  /** Calls `goOn` whenever the reader has taken all that waited. */
+  whenDrained(goOn: () => void): void {
+    this.raw.on('drain', () => {
+      if (!this.ended) goOn();
+    });
   }
 
   /** Comments in quiet times; only for event streams. */
@@ -47,13 +54,23 @@ export class LongAnswer {
     });
   }
 
-  write(chunk: string | Uint8Array): void {
-    if (this.ended) return;
-    this.raw.write(chunk);
+  write(chunk: string | Uint8Array): boolean {
+    if (this.ended) return false;
+    const takesMore = this.raw.write(chunk);
     if (this.raw.writableLength > BACKLOG_MAX_BYTES) {
       this.raw.destroy();
       this.end();
     }
+    return takesMore;
+  }
+
+  /** Ends the answer without its last word: the reader must not take what it got for the whole. */
+  breakOff(): void {
+    if (this.ended) return;
+    this.raw.socket?.destroySoon();
+    this.ended = true;
+    this.heartbeat?.cancel();
+    this.onEnd();
   }
 
   /** Ends the answer; harmless when it has ended. */

@@ -1,6 +1,6 @@
 import { type BeforeApplicationShutdown, Controller, Get, Headers, Inject, Query, Res } from '@nestjs/common';
-import { Transform, Type } from 'class-transformer';
-import { IsBoolean, IsIn, IsInt, IsOptional, IsString, Max, Min } from 'class-validator';
+import { Type } from 'class-transformer';
+import { IsIn, IsInt, IsOptional, IsString, Max, Min } from 'class-validator';
 import type { FastifyReply } from 'fastify';
 import { EVENT_SUBJECT_KINDS, type EventSubjectKind } from '../events/event.js';
 import { EVENT_LOG, EVENTS_MAX, type EventFilter, type EventLog } from '../events/event-log.js';
@@ -8,6 +8,7 @@ import { CLOCK, type Clock } from '../shared/clock.js';
 import { Doc } from './api-doc.js';
 import { LongAnswer } from './event-stream.js';
 import { RequireRole } from './roles.js';
+import { QuerySwitch } from './validation.js';
 import type { ListView } from './views/answers.js';
 import type { EventView } from './views/status.js';
 
@@ -16,9 +17,7 @@ const FOLLOW_TAIL = 20;
 const LIST_DEFAULT = 500;
 
 class EventsQuery {
-  @IsOptional()
-  @Transform(({ value }) => value === '' || value === 'true')
-  @IsBoolean()
+  @QuerySwitch()
   follow = false;
 
   /** Only events after this sequence. */
@@ -73,7 +72,9 @@ export class EventsController implements BeforeApplicationShutdown {
   ): ListView<EventView> | undefined {
     const filter = filterOf(query);
     if (!query.follow) return { items: this.events.list({ limit: LIST_DEFAULT, ...filter }) };
-    this.follow(filter, Number(lastId ?? query.after ?? NaN), reply);
+    // Where it begins is one thing, what it is about the other: only that is asked of what happens later.
+    const { after: _after, ...about } = filter;
+    this.follow(about, resumePoint(lastId, query.after), reply);
     return undefined;
   }
 
@@ -82,22 +83,43 @@ export class EventsController implements BeforeApplicationShutdown {
     for (const follower of this.followers) follower.end();
   }
 
-  private follow(filter: EventFilter, afterSequence: number, reply: FastifyReply): void {
-    const stop = this.events.follow((event) => {
-      if (matches(event)) answer.event(event.sequence, event);
-    });
+  private follow(filter: EventFilter, afterSequence: number | undefined, reply: FastifyReply): void {
+    const stop = this.events.follow(() => goOn());
     const answer = new LongAnswer(reply, 'text/event-stream; charset=utf-8', this.clock, () => {
       stop();
       this.followers.delete(answer);
     });
     this.followers.add(answer);
-    const matches = (event: EventView) => this.events.matches(event, filter);
-    const missed = Number.isNaN(afterSequence)
-      ? this.events.list({ ...filter, limit: filter.limit ?? FOLLOW_TAIL })
-      : this.events.list({ ...filter, after: afterSequence });
-    for (const event of missed) answer.event(event.sequence, event);
+    let sent = afterSequence === undefined ? this.beforeTail(filter) : this.events.resumeAfter(afterSequence);
+    let waits = false;
+    // What a slow reader has not taken yet stays in the timeline; a copy in its buffer would have a bound it can never pass.
+    const goOn = (): void => {
+      if (waits) return;
+      for (const event of this.events.since(sent)) {
+        sent = event.sequence;
+        if (!this.events.matches(event, filter)) continue;
+        waits = !answer.event(event.sequence, event);
+        if (waits) return;
+      }
+    };
+    answer.whenDrained(() => {
+      waits = false;
+      goOn();
+    });
+    goOn();
     answer.keepAlive();
   }
+
+  /** The sequence after which the last few that a new follower wants lie. */
+  private beforeTail(filter: EventFilter): number {
+    const [first] = this.events.list({ ...filter, limit: filter.limit ?? FOLLOW_TAIL });
+    return first === undefined ? this.events.newest : first.sequence - 1;
+  }
+}
+
+/** Where a reader wants to go on; its browser knows better than the address it once opened. */
+function resumePoint(lastId: string | undefined, after: number | undefined): number | undefined {
+  return lastId !== undefined && /^\d{1,15}$/.test(lastId) ? Number(lastId) : after;
 }
 
 function filterOf(query: EventsQuery): EventFilter {

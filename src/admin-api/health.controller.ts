@@ -19,7 +19,11 @@ export class HealthController {
   }
 
   @Get(['readyz', 'healthz'])
-  @Doc({ summary: 'Whether the server should get traffic.', alsoAs: ['text/plain'] })
+  @Doc({
+    summary: 'Whether the server should get traffic.',
+    alsoAs: ['text/plain'],
+    alsoWith: { 503: 'It should not.' },
+  })
   readyz(
     @Res({ passthrough: true }) reply: FastifyReply,
     @Query('verbose') verbose: string | undefined,
@@ -30,8 +34,8 @@ export class HealthController {
     const ready = results.every((result) => result.ok);
     void reply.status(ready ? 200 : 503).type('text/plain; charset=utf-8');
     if (verbose === undefined) return ready ? 'ok\n' : 'not ready\n';
-    const lines = results.map(
-      ({ name, ok, reason }) => `[${ok ? '+' : '-'}] ${name}${ok ? ' ok' : `: ${reason ?? ''}`}`,
+    const lines = results.map(({ name, ok, reason, detail }) =>
+      ok ? `[+] ${name} ok${detail === undefined ? '' : `: ${detail}`}` : `[-] ${name}: ${reason ?? ''}`,
     );
     return `${lines.join('\n')}\n${ready ? 'ready' : 'not ready'}\n`;
   }

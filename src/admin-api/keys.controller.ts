@@ -8,6 +8,8 @@ import { CreateKeyDto } from './credentials.dto.js';
 import { KeysService } from './keys.service.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
+// oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads this class at run time
+import { EmptyDto } from './validation.js';
 import type { ListView } from './views/answers.js';
 import type { CreatedKeyView, KeyView } from './views/credentials.js';
 
@@ -42,7 +44,7 @@ export class KeysController {
 
   @Delete(':id')
   @Doc({ summary: 'Revokes an API key, by id or unique beginning.', returns: 'KeyView' })
-  revoke(@Req() request: FastifyRequest, @Param('id') id: string): KeyView {
+  revoke(@Req() request: FastifyRequest, @Param('id') id: string, @Body() _nothing: EmptyDto): KeyView {
     return this.keys.revoke(callerOf(request), id);
   }
 

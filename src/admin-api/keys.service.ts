@@ -10,6 +10,7 @@ import { AuditLog } from './audit-log.js';
 import { findByPrefix } from './find.js';
 import { surplusRevoked } from './revoked-records.js';
 import type { Caller } from './roles.js';
+import { known } from './view-times.js';
 import type { CreatedKeyView, KeyUseView, KeyView } from './views/credentials.js';
 
 /** Keys that are not revoked. */
@@ -40,11 +41,8 @@ export class KeysService {
   }
 
   create(caller: Caller, request: KeyRequest, notes: readonly string[]): CreatedKeyView {
-    if (this.records().filter(({ revokedAt }) => revokedAt === undefined).length >= KEYS_MAX) {
-      throw new OperatorError('refused', `there are ${KEYS_MAX} keys already`, {
-        hint: 'revoke those nobody uses: llmgw ctl keys list -o wide',
-      });
-    }
+    const asked = { caller, action: 'create key', target: request.name };
+    this.audit.attempt(asked, () => this.refuseTooMany());
     const { name, expires, models = [], ...limits } = request;
     const { secret, record: issued } = this.issuer.issue('key', name, caller.name, expires);
     const record: ApiKeyRecord = { ...issued, models, ...withoutUndefined(limits) };
@@ -61,13 +59,26 @@ export class KeysService {
   revoke(caller: Caller, given: string): KeyView {
     const record = findByPrefix('key', given, this.records(), ({ id }) => id);
     if (record.revokedAt !== undefined) return this.view(record);
-    const revoked = { ...record, revokedAt: this.issuer.nowText, revokedBy: caller.name };
+    const revoked = {
+      ...record,
+      revokedAt: this.issuer.nowText,
+      revokedBy: caller.name,
+      // What the key is used for is kept only while it may be used.
+      ...known('lastUsedAt', this.use(record.id)?.lastUsedAt),
+    };
     this.commit(
       revoked,
       { caller, action: 'revoke key', target: record.id, detail: record.name },
       'KeyRevoked',
     );
     return this.view(revoked);
+  }
+
+  private refuseTooMany(): void {
+    if (this.records().filter(({ revokedAt }) => revokedAt === undefined).length < KEYS_MAX) return;
+    throw new OperatorError('refused', `there are ${KEYS_MAX} keys already`, {
+      hint: 'revoke those nobody uses: llmgw ctl keys list -o wide',
+    });
   }
 
   private commit(record: ApiKeyRecord, entry: Parameters<AuditLog['commit']>[0], type: string): void {

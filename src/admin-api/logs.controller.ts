@@ -1,6 +1,6 @@
 import { Controller, Get, Inject, Param, Query, Req, Res } from '@nestjs/common';
-import { Transform, Type } from 'class-transformer';
-import { IsBoolean, IsInt, IsOptional, Max, Min } from 'class-validator';
+import { Type } from 'class-transformer';
+import { IsInt, IsOptional, Max, Min } from 'class-validator';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { LogChunk } from '../agent-protocol/messages.js';
 import { LOG_SOURCE, type LogQuery, type LogSource } from '../agent-gateway/ports.js';
@@ -12,6 +12,7 @@ import { ClusterReader } from './cluster-reader.js';
 import { LongAnswer } from './event-stream.js';
 import { logPlaces, type LogPlace } from './log-places.js';
 import { RequireRole } from './roles.js';
+import { QuerySwitch } from './validation.js';
 import type { LogView } from './views/status.js';
 
 /** Time an agent has to answer with a log, ms. */
@@ -27,17 +28,16 @@ class LogsQuery {
   @Max(100_000)
   tail = 200;
 
-  @IsOptional()
-  @Transform(({ value }) => value === '' || value === 'true')
-  @IsBoolean()
+  @QuerySwitch()
   follow = false;
 
   /** The run before the present one. */
-  @IsOptional()
-  @Transform(({ value }) => value === '' || value === 'true')
-  @IsBoolean()
+  @QuerySwitch()
   previous = false;
 }
+
+/** How long the first lines, or the word that there are none, may keep the head of an answer that goes on, ms. */
+const FIRST_LINES_MS = 1_000;
 
 /** What an engine printed, fetched from the agent that keeps it. */
 @Controller('admin/v1/shards')
@@ -68,7 +68,7 @@ export class LogsController {
     const wanted = { tailLines: query.tail, follow: query.follow };
     if (!query.follow) return this.firstOf(places, wanted, request);
     const [{ nodeId, shardId, previous }] = places as readonly [LogPlace];
-    this.follow(nodeId, { ...wanted, shardId, previous }, reply);
+    await this.follow(nodeId, { ...wanted, shardId, previous }, reply);
     return undefined;
   }
 
@@ -91,16 +91,31 @@ export class LogsController {
     throw allInOne(problems, places);
   }
 
-  private follow(nodeId: string, query: LogQuery, reply: FastifyReply): void {
+  private async follow(nodeId: string, query: LogQuery, reply: FastifyReply): Promise<void> {
     let answer: LongAnswer | undefined;
     const early: LogChunk[] = [];
+    let begun = (): void => {};
     const take = (chunk: LogChunk) => {
-      if (answer === undefined) return void early.push(chunk);
+      if (answer === undefined) {
+        early.push(chunk);
+        return begun();
+      }
       answer.write(chunk.data);
-      if (chunk.error !== undefined) answer.write(`\n[${chunk.error}]\n`);
-      if (chunk.end) answer.end();
+      // The agent is gone and not the engine: the log goes on, and whoever follows it may ask again.
+      if (chunk.error !== undefined) answer.breakOff();
+      else if (chunk.end) answer.end();
     };
     const stop = this.logs.openLog(nodeId, query, take) ?? unavailable(nodeId);
+    await new Promise<void>((resolve) => {
+      const timer = this.clock.setTimer(FIRST_LINES_MS, resolve);
+      begun = () => {
+        timer.cancel();
+        resolve();
+      };
+    });
+    const [first] = early;
+    if (first?.error !== undefined) throw noLog(first, first.error);
+    if (reply.raw.destroyed) return stop();
     answer = new LongAnswer(reply, 'text/plain; charset=utf-8', this.clock, stop);
     for (const chunk of early) take(chunk);
   }
@@ -118,8 +133,7 @@ export class LogsController {
         this.logs.openLog(nodeId, query, (chunk) => {
           if (size < TEXT_MAX_BYTES) parts.push(chunk.data);
           size += chunk.data.length;
-          if (chunk.error !== undefined)
-            done(() => reject(new OperatorError('not_found', chunk.error ?? '')));
+          if (chunk.error !== undefined) done(() => reject(noLog(chunk, chunk.error ?? '')));
           else if (chunk.end) done(() => resolve(Buffer.concat(parts).toString('utf8')));
         }) ?? unavailable(nodeId);
       const timer = this.clock.setTimer(ANSWER_LIMIT_MS, () => {
@@ -141,6 +155,10 @@ function allInOne(problems: readonly OperatorError[], places: readonly LogPlace[
     away?.code ?? 'not_found',
     `nobody who ran it has that output: ${said.join('; ')}`,
   );
+}
+
+function noLog({ lost }: LogChunk, error: string): OperatorError {
+  return new OperatorError(lost === true ? 'conflict' : 'not_found', error);
 }
 
 function unavailable(nodeId: string): never {

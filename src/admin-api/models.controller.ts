@@ -1,4 +1,5 @@
 import { Controller, Get, Inject, Param, Query } from '@nestjs/common';
+import { IsOptional, IsString } from 'class-validator';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import { ReconcilerService } from '../reconciler/reconciler.service.js';
 import { ROUTER_PORT, type EndpointStatus, type RouterPort } from '../router/ports.js';
@@ -11,6 +12,13 @@ import { staticModelDetail, staticModelNames, staticModelSummary } from './stati
 import type { ListView } from './views/answers.js';
 import type { ModelDetailView, ModelSummaryView } from './views/models.js';
 import type { ReplicaDetailView, ReplicaSummaryView } from './views/replicas.js';
+
+class ReplicasQuery {
+  /** Name or alias. */
+  @IsOptional()
+  @IsString()
+  model?: string;
+}
 
 /** What clients ask for, and the copies of it that run. */
 @Controller('admin/v1')
@@ -57,7 +65,7 @@ export class ModelsController {
     returns: 'ReplicaSummaryView',
     list: true,
   })
-  replicas(@Query('model') model: string | undefined): ListView<ReplicaSummaryView> {
+  replicas(@Query() { model }: ReplicasQuery): ListView<ReplicaSummaryView> {
     const reading = this.cluster.read();
     const wanted =
       model === undefined ? reading.replicas : reading.replicasOf(this.cluster.model(model).name);

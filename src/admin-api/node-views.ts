@@ -143,7 +143,7 @@ export function schedulingView(reading: ClusterReading, node: NodeView): Schedul
     target: intent.target,
     state,
     sequence: intent.sequence,
-    waitingFor: remains === undefined ? [] : waitsFor(reading, remains),
+    waitingFor: remains === undefined ? [] : waitsFor(reading, node, remains),
     ...(intent.sequence === 0 ? {} : { actor: intent.actor, since: reading.times.wall(intent.atWallMs) }),
     ...known('stateReason', stateReason),
     ...known('reason', intent.reason),
@@ -165,17 +165,30 @@ function recordsOn(reading: ClusterReading, node: NodeView): readonly ReplicaRec
   return reading.replicasOn(node.id).map(({ record }) => record);
 }
 
-function waitsFor(reading: ClusterReading, { replicas, strays }: DrainRemains): SchedulingView['waitingFor'] {
+function waitsFor(
+  reading: ClusterReading,
+  node: NodeView,
+  { replicas, strays }: DrainRemains,
+): SchedulingView['waitingFor'] {
+  // A deadline given by hand ends every wait; the general one lets what serves go on.
+  const endsMs = node.intent.deadlineMs === undefined ? undefined : leftMs(reading, node);
   return [
     ...replicas.map((record) => ({
       replicaId: record.id,
-      reason: reading.notDone(`replica/${record.id}`)[0] ?? whyStillThere(reading, record),
+      reason: boundedBy(endsMs, reading.notDone(`replica/${record.id}`)[0] ?? whyStillThere(reading, record)),
     })),
     ...strays.map(({ replicaId, shardId, phase }) => ({
       replicaId,
       reason: { code: 'orphan', message: `no decision puts ${shardId} there, it is ${phase}` },
     })),
   ];
+}
+
+/** The reason with the bound that is hit first. */
+function boundedBy(endsMs: number | undefined, reason: Reason): Reason {
+  const ownMs = reason.numbers?.['leftMs'];
+  if (endsMs === undefined || ownMs === undefined || ownMs <= endsMs) return reason;
+  return { ...reason, numbers: { ...reason.numbers, leftMs: endsMs } };
 }
 
 /** Before the first pass after the drain was asked for. */

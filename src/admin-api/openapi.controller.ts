@@ -17,7 +17,7 @@ export class OpenApiController {
   ) {}
 
   @Get()
-  @Doc({ summary: 'This document.' })
+  @Doc({ summary: 'This document.', foreign: 'An OpenAPI 3.1 document.' })
   openApi(): object {
     return (this.document ??= buildOpenApi(declaredRoutes(this.controllers()), this.facts.version));
   }

@@ -79,10 +79,19 @@ function operation(route: DeclaredRoute): object {
     ...(route.body === undefined
       ? {}
       : {
-          requestBody: { required: true, content: { 'application/json': { schema: dtoSchema(route.body) } } },
+          requestBody: {
+            required: 'required' in dtoSchema(route.body),
+            content: { 'application/json': { schema: dtoSchema(route.body) } },
+          },
         }),
     responses: {
       [route.status]: { description: 'The answer.', content: content(doc) },
+      ...Object.fromEntries(
+        Object.entries(doc?.alsoWith ?? {}).map(([status, description]) => [
+          status,
+          { description, content: content(doc) },
+        ]),
+      ),
       default: {
         description: 'What went wrong, with a code.',
         content: { 'application/json': { schema: reference('ErrorView') } },
@@ -92,6 +101,12 @@ function operation(route: DeclaredRoute): object {
 }
 
 function content(doc: RouteDoc | undefined): object {
+  if (doc?.foreign !== undefined)
+    return {
+      'application/json': {
+        schema: { type: 'object', additionalProperties: true, description: doc.foreign },
+      },
+    };
   const one = doc?.returns === undefined ? undefined : reference(doc.returns);
   const schema =
     one === undefined || doc?.list !== true
@@ -198,6 +213,15 @@ function handlersOf(controller: Type): readonly { readonly name: string; readonl
     if (typeof handler !== 'function' || !Reflect.hasMetadata(METHOD_METADATA, handler)) return [];
     return [{ name, handler }];
   });
+}
+
+/** Names of the query parameters a handler takes. */
+export function queryNamesOf(controller: Type, name: string): ReadonlySet<string> {
+  const { query, queryNames } = argumentsOf(controller, name);
+  return new Set([
+    ...queryNames,
+    ...(query === undefined ? [] : Object.keys(dtoProperties(query).properties)),
+  ]);
 }
 
 function argumentsOf(controller: Type, name: string): Pick<DeclaredRoute, 'body' | 'query' | 'queryNames'> {

@@ -1,5 +1,5 @@
 import { Inject, Injectable } from '@nestjs/common';
-import { specDigest } from '../domain/catalog/spec-digest.js';
+import { restartOf } from '../domain/catalog/spec-digest.js';
 import type { NodeView, ReplicaRecord, SchedulingIntent } from '../domain/cluster.js';
 import type { ModelSpec } from '../domain/model-spec.js';
 import type { EventInput } from '../events/event-log.js';
@@ -49,26 +49,28 @@ export class OperationsService {
   ): SchedulingResultView {
     const reading = this.cluster.read();
     const node = this.cluster.node(reading, nodeId);
-    const intent = this.intentFor(caller, node, request);
-    const preview = request.target === 'drained' ? this.preview(reading, node, intent) : NO_PREVIEW;
-    const changed = !sameIntent(node.intent, intent);
-    if (planOnly)
-      return schedulingResult(reading, { ...node, intent }, preview, false, planNotes(node, preview));
     const entry: AuditEntry = {
       caller,
       action: actionOf(request.target),
-      target: request.gpu === undefined ? node.id : `${node.id}/${intent.gpuUuid ?? request.gpu}`,
+      target: request.gpu === undefined ? node.id : `${node.id}/${gpuOf(node, request.gpu)}`,
       ...(request.reason === undefined ? {} : { detail: request.reason }),
     };
-    // A drain under way may fill the very place that made it possible: asked again it is the same drain, not a new gap.
-    if (!changed) return schedulingResult(reading, node, preview, false, ['it was so already']);
-    this.refuseGap(node, intent, preview, entry);
+    const ask = () => this.intentFor(caller, node, request);
+    const intent = planOnly ? ask() : this.audit.attempt(entry, ask);
+    const preview = request.target === 'drained' ? this.preview(reading, node, intent) : NO_PREVIEW;
+    const changed = !sameIntent(node.intent, intent);
+    if (planOnly && changed)
+      return schedulingResult(reading, { ...node, intent }, preview, false, planNotes(node, preview));
+    // Asked again it is the same drain: what is told is how far it is.
+    if (!changed) return schedulingResult(reading, node, preview, false, soAlreadyNotes(reading, node));
+    this.audit.attempt(entry, () => this.refuseGap(node, intent, preview));
     const ops = [this.cluster.inventory.intentOp(node.id, intent)];
     this.audit.commit(entry, ops, schedulingEvent(node, intent, entry));
     this.cluster.inventory.intentStored(node.id, intent);
     this.reconciler.wake();
     const now = this.cluster.read();
-    return schedulingResult(now, this.cluster.node(now, node.id), preview, true, doneNotes(node, intent));
+    const notes = [...insteadNotes(node, intent), ...doneNotes(node, intent)];
+    return schedulingResult(now, this.cluster.node(now, node.id), preview, true, notes);
   }
 
   scale(caller: Caller, name: string, replicas: number): ModelResultView {
@@ -97,66 +99,59 @@ export class OperationsService {
   }
 
   /** Replaces every replica, one by one and the new one first: an ordinary rolling change of a new digest. */
-  restart(caller: Caller, name: string): ModelResultView {
+  restart(caller: Caller, name: string, allowGap: boolean): ModelResultView {
     const model = this.cluster.model(name);
+    const answer = { model: model.name, desired: model.replicas };
+    const watch = `watch it: llmgw ctl replicas --model ${model.name}`;
+    const entry = { caller, action: 'restart', target: model.name, ...detailOf(allowGap) };
     if (this.isRestarting(model)) {
-      return {
-        model: model.name,
-        changed: false,
-        desired: model.replicas,
-        notes: ['its restart is under way already', `watch it: llmgw ctl replicas --model ${model.name}`],
-      };
+      // One that stands still for want of room may be given leave for a gap; it is the same restart then.
+      const news = allowGap && model.restartAllowsGap !== true;
+      if (news) this.changeModel(entry, 'ModelRestarted', { restartAllowsGap: true });
+      return { ...answer, changed: news, notes: [underWayNote(news), watch] };
     }
-    const entry = { caller, action: 'restart', target: model.name };
-    this.changeModel(entry, 'ModelRestarted', { restartedWallMs: this.settings.clock.wallMs() });
-    return {
-      model: model.name,
-      changed: true,
-      desired: model.replicas,
-      notes: [
-        `${model.name} is being replaced, new copies first`,
-        `watch it: llmgw ctl replicas --model ${model.name}`,
-      ],
-    };
+    this.changeModel(entry, 'ModelRestarted', {
+      restartedWallMs: this.restartMark(model),
+      restartedBy: caller.name,
+      restartAllowsGap: allowGap,
+    });
+    return { ...answer, changed: true, notes: [`${model.name} is being replaced, new copies first`, watch] };
   }
 
   /** Whether a copy from before the last restart still runs: asked again, it is the same restart. */
   private isRestarting(model: ModelSpec): boolean {
-    if (model.restartedWallMs === undefined) return false;
-    const digests = new Set(model.profiles.map((profile) => specDigest(model, profile)));
+    const { restartedWallMs = 0 } = model;
     const replicas = this.cluster.read().replicasOf(model.name);
     return replicas.some(
-      ({ record }) => record.intent === 'run' && record.shards.length > 0 && !digests.has(record.specDigest),
+      ({ record }) =>
+        record.intent === 'run' && record.shards.length > 0 && restartOf(record.specDigest) < restartedWallMs,
     );
   }
 
+  /** Later than every restart its copies were started after: the wall clock may have been set back, or the state restored. */
+  private restartMark(model: ModelSpec): number {
+    const replicas = this.cluster.read().replicasOf(model.name);
+    const known = replicas.map(({ record }) => restartOf(record.specDigest));
+    return Math.max(this.settings.clock.wallMs(), 1 + Math.max(model.restartedWallMs ?? 0, ...known));
+  }
+
   /** Replaces one replica, the new one first; asked again while it is under way, nothing changes. */
-  restartReplica(caller: Caller, id: string): ModelResultView {
+  restartReplica(caller: Caller, id: string, allowGap: boolean): ModelResultView {
     const reading = this.cluster.read();
-    const { record } = this.cluster.replica(reading, id);
+    const { record } = this.cluster.namedReplica(reading, id);
+    const entry = { caller, action: 'restart', target: record.id, ...detailOf(allowGap) };
+    this.audit.attempt(entry, () => refuseUnplaced(record));
     const desired = reading.snapshot.models.find(({ name }) => name === record.model)?.replicas ?? 0;
     const answer = { model: record.model, replica: record.id, desired };
-    if (record.intent !== 'run') {
-      throw new OperatorError(
-        'conflict',
-        `replica ${record.id} is on its way out: ${record.intentReason.message}`,
-      );
-    }
-    if (record.shards.length === 0) {
-      throw new OperatorError(
-        'conflict',
-        `replica ${record.id} has no place yet, there is nothing to restart`,
-        {
-          hint: `why: llmgw ctl explain-placement ${record.model}`,
-        },
-      );
-    }
-    if (record.restart !== undefined)
-      return { ...answer, changed: false, notes: ['its restart is under way already'] };
-    const entry = { caller, action: 'restart', target: record.id };
+    const { restart } = record;
+    if (restart !== undefined && (!allowGap || restart.allowGap === true))
+      return { ...answer, changed: false, notes: [underWayNote(false)] };
     const value: ReplicaRecord = {
       ...record,
-      restart: { actor: caller.name, atWallMs: this.settings.clock.wallMs() },
+      restart: {
+        ...(restart ?? { actor: caller.name, atWallMs: this.settings.clock.wallMs() }),
+        ...(allowGap ? { allowGap } : {}),
+      },
     };
     this.audit.commit(entry, [{ op: 'put', collection: 'replicas', key: record.id, value }], {
       type: 'ReplicaRestarted',
@@ -169,21 +164,19 @@ export class OperationsService {
     return {
       ...answer,
       changed: true,
-      notes: ['a new copy is started first', `watch it: llmgw ctl replicas --model ${record.model}`],
+      notes: [
+        restart === undefined ? 'a new copy is started first' : underWayNote(true),
+        `watch it: llmgw ctl replicas --model ${record.model}`,
+      ],
     };
   }
 
   /** Forgets a node that will not come back. Its replicas are treated as lost at once. */
   removeNode(caller: Caller, nodeId: string): string {
     const reading = this.cluster.read();
-    const node = this.cluster.node(reading, nodeId);
+    const node = this.cluster.namedNode(reading, nodeId);
     const entry = { caller, action: 'remove-node', target: node.id };
-    if (node.streamSinceMs !== undefined) {
-      this.audit.refused(entry);
-      throw new OperatorError('conflict', `node ${node.id} is connected; it would be back at once`, {
-        hint: `stop its agent first, or drain it: llmgw ctl drain ${node.id}`,
-      });
-    }
+    this.audit.attempt(entry, () => refuseConnected(node));
     this.audit.commit(entry, this.cluster.inventory.removalOps(node.id), {
       type: 'NodeRemoved',
       severity: 'warning',
@@ -199,7 +192,7 @@ export class OperationsService {
   private changeModel(
     entry: AuditEntry,
     type: string,
-    change: { readonly replicas?: number; readonly restartedWallMs?: number },
+    change: Parameters<ClusterReader['catalog']['overrideOp']>[1],
   ): void {
     const { caller, target, detail, action } = entry;
     const by = { actor: caller.name, atWallMs: this.settings.clock.wallMs() };
@@ -221,6 +214,14 @@ export class OperationsService {
   private intentFor(caller: Caller, node: NodeView, request: SchedulingRequest): SchedulingIntent {
     const gpuUuid = request.gpu === undefined ? undefined : gpuOf(node, request.gpu);
     const present = node.intent;
+    // What is asked of one device would take the place of what was asked of all, and open the others again.
+    if (gpuUuid !== undefined && present.target !== 'schedulable' && present.gpuUuid === undefined) {
+      throw new OperatorError(
+        'conflict',
+        `node ${node.id} is ${present.target} as a whole, ${gpuUuid} with it`,
+        { field: 'gpu', hint: `give the machine back first: llmgw ctl uncordon ${node.id}` },
+      );
+    }
     if (gpuUuid !== undefined && present.gpuUuid !== undefined && present.gpuUuid !== gpuUuid) {
       throw new OperatorError(
         'conflict',
@@ -256,13 +257,12 @@ export class OperationsService {
     });
   }
 
-  private refuseGap(node: NodeView, intent: SchedulingIntent, preview: DrainPlan, entry: AuditEntry): void {
+  private refuseGap(node: NodeView, intent: SchedulingIntent, preview: DrainPlan): void {
     if (preview.gaps.length === 0 || intent.allowGap === true) return;
-    this.audit.refused(entry);
     const models = preview.gaps.join(', ');
     throw new OperatorError(
       'refused',
-      `draining ${node.id} would leave ${models} without a serving replica: ${preview.moves.find(({ target, stopFirst }) => target === undefined || stopFirst === true)?.reason.message ?? 'no other place'}`,
+      `draining ${node.id} would leave ${models} without a serving replica: ${preview.moves.find(({ model, gapMs }) => preview.gaps.includes(model) && gapMs !== 0)?.reason.message ?? 'no other place'}`,
       {
         field: 'allowGap',
         hint: `repeat with --allow-gap to accept that, or see the plan: llmgw ctl drain ${node.id} --plan`,
@@ -270,6 +270,31 @@ export class OperationsService {
     );
   }
 }
+
+function refuseConnected(node: NodeView): void {
+  if (node.streamSinceMs === undefined) return;
+  throw new OperatorError('conflict', `node ${node.id} is connected; it would be back at once`, {
+    hint: `stop its agent first, or drain it: llmgw ctl drain ${node.id}`,
+  });
+}
+
+function refuseUnplaced(record: ReplicaRecord): void {
+  if (record.intent !== 'run')
+    throw new OperatorError(
+      'conflict',
+      `replica ${record.id} is on its way out: ${record.intentReason.message}`,
+    );
+  if (record.shards.length > 0) return;
+  throw new OperatorError('conflict', `replica ${record.id} has no place yet, there is nothing to restart`, {
+    hint: `why: llmgw ctl explain-placement ${record.model}`,
+  });
+}
+
+const detailOf = (allowGap: boolean): { readonly detail?: string } =>
+  allowGap ? { detail: 'with leave for a gap' } : {};
+
+const underWayNote = (withLeave: boolean): string =>
+  `its restart is under way already${withLeave ? '; now it has leave for a gap' : ''}`;
 
 const EVENT_OF = {
   schedulable: 'NodeUncordoned',
@@ -347,10 +372,35 @@ function planNotes(node: NodeView, preview: DrainPlan): readonly string[] {
   ];
 }
 
+/** Who asked first and what is left of it: whoever asks again wants to know how far it is. */
+function soAlreadyNotes(reading: ClusterReading, node: NodeView): readonly string[] {
+  const { state, waitingFor } = schedulingView(reading, node);
+  if (node.intent.sequence === 0) return ['it was so already'];
+  const why = node.intent.reason === undefined ? '' : `: ${node.intent.reason}`;
+  const already = `it was so already, by ${node.intent.actor}${why}`;
+  if (state !== 'draining') return [already];
+  return [
+    already,
+    ...waitingFor.map(({ replicaId, reason }) => `${replicaId}: ${reason.message}`),
+    ...doneNotes(node, node.intent),
+  ];
+}
+
+/** One intent at a time: what was asked of a device before is over when something is asked of the machine. */
+function insteadNotes(
+  { intent: before }: NodeView,
+  { target, gpuUuid }: SchedulingIntent,
+): readonly string[] {
+  if (before.gpuUuid === undefined || gpuUuid !== undefined || target === 'schedulable') return [];
+  return [`this takes the place of: ${before.gpuUuid} ${before.target} by ${before.actor}`];
+}
+
 function doneNotes(node: NodeView, intent: SchedulingIntent): readonly string[] {
   switch (intent.target) {
     case 'schedulable':
-      return [`${node.id} takes new replicas again`];
+      return [
+        `${node.id} takes new replicas again${node.streamSinceMs === undefined ? ' once its agent is back' : ''}`,
+      ];
     case 'cordoned':
       return [
         `${node.id} takes no new replicas; what runs there stays`,

@@ -1,4 +1,5 @@
 import { Controller, Get, Inject, Param, Query } from '@nestjs/common';
+import { IsOptional, IsString } from 'class-validator';
 import type { PlacementExplanation, ReplicaRecord } from '../domain/cluster.js';
 import { explainPlacement } from '../domain/reconcile/explain.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from '../reconciler/reconciler-settings.js';
@@ -7,6 +8,13 @@ import { Doc } from './api-doc.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
 import { RequireRole } from './roles.js';
 import type { PlacementView } from './views/models.js';
+
+class PlacementQuery {
+  /** Id of a replica, or its beginning. */
+  @IsOptional()
+  @IsString()
+  replica?: string;
+}
 
 /** Why replicas stand where they stand, or nowhere. */
 @Controller('admin/v1/placements')
@@ -20,7 +28,7 @@ export class PlacementsController {
   /** Without a replica: where the next one would go now. With one that has a place: the decision as it was made. */
   @Get(':model/explain')
   @Doc({ summary: 'Why replicas stand where they stand, or nowhere.', returns: 'PlacementView' })
-  explain(@Param('model') name: string, @Query('replica') replicaId: string | undefined): PlacementView {
+  explain(@Param('model') name: string, @Query() { replica: replicaId }: PlacementQuery): PlacementView {
     const reading = this.cluster.read();
     const model = this.cluster.model(name);
     const record = replicaId === undefined ? undefined : this.replicaOf(reading, model.name, replicaId);

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ControlServer, simModel, type AdminAnswer } from '../../test/support/control-server.js';
+import { waitFor } from '../../test/support/wait-for.js';
 import { AdminAuthConfig, AuthConfig } from '../config/auth-config.js';
 import { declaredRoutes, type DeclaredRoute } from './openapi.js';
 import { OpenApiController } from './openapi.controller.js';
@@ -30,6 +31,7 @@ const ROUTES: Readonly<Record<string, Role | 'open'>> = {
   'GET /admin/v1/replicas/{id}': 'viewer',
   'POST /admin/v1/replicas/{id}/restart': 'operator',
   'GET /admin/v1/endpoints': 'viewer',
+  'GET /admin/v1/traffic': 'viewer',
   'GET /admin/v1/events': 'viewer',
   'GET /admin/v1/placements/{model}/explain': 'viewer',
   'GET /admin/v1/requests/{id}/explain': 'viewer',
@@ -47,15 +49,72 @@ const ROUTES: Readonly<Record<string, Role | 'open'>> = {
   'GET /admin/v1/backup': 'admin',
 };
 
-/** Changes that are carried out here, with a body that is accepted and what the record says of it. */
-const CHANGES: readonly [route: string, path: string, body: object, action: string, target: string][] = [
-  ['PUT /admin/v1/nodes/{id}/scheduling', 'nodes/n1/scheduling', { target: 'cordoned' }, 'cordon', 'n1'],
-  ['PUT /admin/v1/models/{name}/scale', 'models/m1/scale', { replicas: 2 }, 'scale', 'm1'],
-  ['POST /admin/v1/models/{name}/restart', 'models/m1/restart', {}, 'restart', 'm1'],
-  ['POST /admin/v1/config/reload', 'config/reload', {}, 'reload', ''],
-  ['POST /admin/v1/keys', 'keys', { name: 'k' }, 'create key', 'key-'],
-  ['POST /admin/v1/tokens', 'tokens', { name: 't', role: 'viewer' }, 'create token', 't'],
-];
+interface Change {
+  /** Makes what is to be changed, and gives its place below `/admin/v1/`. */
+  readonly at: string | (() => Promise<string>);
+  readonly body: object;
+  /** What the record says of it. */
+  readonly action: string;
+  readonly target: string;
+}
+
+/** Every route that changes something, carried out here. */
+const CHANGES: Readonly<Record<string, Change>> = {
+  'PUT /admin/v1/nodes/{id}/scheduling': {
+    at: 'nodes/n1/scheduling',
+    body: { target: 'cordoned' },
+    action: 'cordon',
+    target: 'n1',
+  },
+  'DELETE /admin/v1/nodes/{id}': { at: goneNode, body: {}, action: 'remove-node', target: 'n-gone' },
+  'PUT /admin/v1/models/{name}/scale': {
+    at: 'models/m1/scale',
+    body: { replicas: 2 },
+    action: 'scale',
+    target: 'm1',
+  },
+  'POST /admin/v1/models/{name}/restart': {
+    at: 'models/m1/restart',
+    body: {},
+    action: 'restart',
+    target: 'm1',
+  },
+  'POST /admin/v1/replicas/{id}/restart': {
+    at: async () => `replicas/${(await idsOf('replicas'))[0]}/restart`,
+    body: {},
+    action: 'restart',
+    target: 'm1-',
+  },
+  'POST /admin/v1/config/reload': { at: 'config/reload', body: {}, action: 'reload', target: '' },
+  'POST /admin/v1/keys': { at: 'keys', body: { name: 'k' }, action: 'create key', target: 'key-' },
+  'DELETE /admin/v1/keys/{id}': {
+    at: async () => `keys/${(await idsOf('keys'))[0]}`,
+    body: {},
+    action: 'revoke key',
+    target: 'key-',
+  },
+  'POST /admin/v1/tokens': {
+    at: 'tokens',
+    body: { name: 't', role: 'viewer' },
+    action: 'create token',
+    target: 't',
+  },
+  'DELETE /admin/v1/tokens/{id}': {
+    at: async () => `tokens/${(await idsOf('tokens'))[0]}`,
+    body: {},
+    action: 'revoke token',
+    target: 't',
+  },
+};
+
+/** What else each body needs to be right. */
+const GOOD: Readonly<Record<string, object>> = {
+  ...Object.fromEntries(Object.entries(CHANGES).map(([key, { body }]) => [key, body])),
+  'POST /admin/v1/config/plan': { text: '' },
+};
+
+/** Asked with a body, and nothing changes. */
+const ASKS = ['POST /admin/v1/config/plan'];
 
 let server: ControlServer;
 let routes: readonly DeclaredRoute[];
@@ -63,6 +122,10 @@ let routes: readonly DeclaredRoute[];
 const as = (role: string) => ({ authorization: `Bearer secret-${role}` });
 const keyOf = ({ method, path }: DeclaredRoute): string => `${method} ${path}`;
 /** Node announces no length for the body of a DELETE by itself. */
+const withBody = (body: object) => ({
+  body,
+  headers: { 'content-length': String(Buffer.byteLength(JSON.stringify(body))), ...as('admin') },
+});
 const bodyFor = (method: string, headers: Record<string, string>) =>
   method === 'GET' ? { headers } : { body: {}, headers: { 'content-length': '2', ...headers } };
 
@@ -72,6 +135,32 @@ const call = (key: string, headers: Record<string, string>): Promise<AdminAnswer
   const url = path.replaceAll(/\{\w+\}/g, 'no-such-thing');
   return server.admin(url, { method, ...bodyFor(method, headers) });
 };
+
+/** Those that can be taken away: a token of the configuration cannot. */
+async function idsOf(kind: 'replicas' | 'keys' | 'tokens'): Promise<readonly string[]> {
+  const { items } = (await server.admin(kind, { headers: as('admin') })).json as {
+    items: readonly { readonly id: string; readonly source?: string; readonly state?: string }[];
+  };
+  return items.filter(({ source }) => source !== 'configuration').map(({ id }) => id);
+}
+
+/** A node whose agent has gone. */
+async function goneNode(): Promise<string> {
+  const agent = await server.join('n-gone');
+  agent.leave();
+  await waitFor(
+    async () => (await server.admin('nodes/n-gone', { headers: as('admin') })).json.state !== 'connected',
+    { what: 'the end of its stream' },
+  );
+  return 'nodes/n-gone';
+}
+
+/** Bodies of all routes that take one, as the API's document has them. */
+interface Schema {
+  readonly properties: Readonly<
+    Record<string, { readonly type?: string; readonly enum?: readonly string[] }>
+  >;
+}
 
 beforeAll(async () => {
   const admin = Object.assign(new AdminAuthConfig(), {
@@ -169,50 +258,28 @@ describe('every change', () => {
   const records = async (): Promise<{ actor: string; action: string; target: string; outcome: string }[]> =>
     (await server.admin('audit', { headers: as('admin') })).json.items;
 
-  it.each(CHANGES)('%s is written down, with who did it', async (route, path, body, action, target) => {
-    // A reload that finds nothing new changes nothing.
-    server.edited = { models: [simModel('m1'), simModel('m2')] };
-    const before = (await records()).length;
-    const answer = await server.admin(path, { method: route.split(' ')[0]!, body, headers: as('admin') });
-    expect(answer.status, answer.text).toBeLessThan(300);
-    const after = await records();
-    expect(after.length).toBeGreaterThan(before);
-    expect(after[0]).toMatchObject({ actor: 'admin', role: 'admin', outcome: 'ok' });
-    expect(after[0]?.action).toContain(action);
-    expect(after[0]?.target).toContain(target);
+  it('is known here: a route that changes something and is not in the table is one that nobody checks', () => {
+    const changing = Object.keys(ROUTES).filter((key) => !key.startsWith('GET'));
+    expect(changing.toSorted()).toEqual([...Object.keys(CHANGES), ...ASKS].toSorted());
   });
 
-  it('that takes something away is written down too', async () => {
-    for (const kind of ['keys', 'tokens'] as const) {
-      const list = (await server.admin(kind, { headers: as('admin') })).json.items as {
-        id: string;
-        source?: string;
-        state: string;
-      }[];
-      const own = list.find(({ source }) => source !== 'configuration')!;
+  it.each(Object.entries(CHANGES))(
+    '%s is written down, with who did it',
+    async (route, { at, body, action, target }) => {
+      // A reload that finds nothing new changes nothing.
+      server.edited = { models: [simModel('m1'), simModel('m2')] };
+      const path = typeof at === 'string' ? at : await at();
       const before = (await records()).length;
-      const gone = await server.admin(`${kind}/${own.id}`, {
-        method: 'DELETE',
-        ...bodyFor('DELETE', as('admin')),
-      });
-      expect(gone.status, gone.text).toBe(200);
-      expect((await records()).length).toBe(before + 1);
-    }
-    const [replica] = (await server.admin('replicas', { headers: as('admin') })).json.items as {
-      id: string;
-    }[];
-    const before = (await records()).length;
-    await server.admin(`replicas/${replica!.id}/restart`, {
-      method: 'POST',
-      body: {},
-      headers: as('operator'),
-    });
-    expect((await records())[0]).toMatchObject({
-      actor: 'operator',
-      action: expect.stringContaining('restart') as string,
-    });
-    expect((await records()).length).toBe(before + 1);
-  });
+      const [method = ''] = route.split(' ');
+      const answer = await server.admin(path, { method, ...withBody(body) });
+      expect(answer.status, answer.text).toBeLessThan(300);
+      const after = await records();
+      expect(after.length).toBe(before + 1);
+      expect(after[0]).toMatchObject({ actor: 'admin', role: 'admin', outcome: 'ok' });
+      expect(after[0]?.action).toContain(action);
+      expect(after[0]?.target).toContain(target);
+    },
+  );
 
   it('that only asks is not', async () => {
     const before = (await records()).length;
@@ -224,5 +291,76 @@ describe('every change', () => {
     });
     await server.admin('config/plan', { method: 'POST', body: { text: 'models: []' }, headers });
     expect((await records()).length).toBe(before);
+  });
+});
+
+describe('every body', () => {
+  /** Not of the type that the document gives. */
+  const wrong = ({ type }: { readonly type?: string }): unknown => (type === 'string' ? 7 : 'seven');
+  const bodies = async (): Promise<readonly (readonly [string, Schema])[]> => {
+    const { paths } = (await server.admin('openapi.json', { headers: as('viewer') })).json as {
+      paths: Record<
+        string,
+        Record<string, { requestBody?: { content: { 'application/json': { schema: Schema } } } }>
+      >;
+    };
+    return Object.entries(paths).flatMap(([path, methods]) =>
+      Object.entries(methods).flatMap(([method, { requestBody }]) =>
+        requestBody === undefined
+          ? []
+          : [[`${method.toUpperCase()} ${path}`, requestBody.content['application/json'].schema] as const],
+      ),
+    );
+  };
+  /** With a node, a model and a replica that are there: it is the body that is wrong. */
+  const ask = async (key: string, body: object): Promise<AdminAnswer> => {
+    const [method = '', path = ''] = key.split(' ');
+    return server.admin(path.replace('{id}', 'n1').replace('{name}', 'm1'), { method, ...withBody(body) });
+  };
+
+  it('is in the document', async () => {
+    const described = (await bodies()).map(([key]) => key);
+    expect(described.toSorted()).toEqual([...Object.keys(CHANGES), ...ASKS].toSorted());
+  });
+
+  it('with a field that is not known, or of another type, is refused by the name of that field', async () => {
+    let tried = 0;
+    for (const [key, { properties }] of await bodies()) {
+      const cases = [
+        ['nonsense', 1],
+        ...Object.entries(properties).map(([field, schema]) => [field, wrong(schema)] as const),
+      ] as const;
+      for (const [field, value] of cases) {
+        const answer = await ask(key, { ...GOOD[key], [field]: value });
+        const { error } = answer.json as { error: { code: string; field?: string; message: string } };
+        expect([answer.status, error.code, error.field], `${key} ${field}: ${answer.text}`).toEqual([
+          400,
+          'invalid_argument',
+          field,
+        ]);
+        expect(error.message).toContain(field);
+        tried += 1;
+      }
+    }
+    expect(tried).toBeGreaterThan(25);
+  });
+
+  it('that is no JSON, or no object, is refused too', async () => {
+    for (const [key] of await bodies()) {
+      const [method = '', path = ''] = key.split(' ');
+      for (const rawBody of ['{', '[]', '7']) {
+        const headers = {
+          ...as('admin'),
+          'content-type': 'application/json',
+          'content-length': String(rawBody.length),
+        };
+        const answer = await server.admin(path.replace('{id}', 'n1').replace('{name}', 'm1'), {
+          method,
+          rawBody,
+          headers,
+        });
+        expect(answer.status, `${key} ${rawBody}: ${answer.text}`).toBe(400);
+      }
+    }
   });
 });

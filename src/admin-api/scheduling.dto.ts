@@ -1,4 +1,3 @@
-import { Transform } from 'class-transformer';
 import {
   IsBoolean,
   IsIn,
@@ -14,6 +13,7 @@ import {
 } from 'class-validator';
 import { DURATION_EXPECTED, parseDuration } from '../config/units.js';
 import { REPLICAS_MAX, type SchedulingRequest } from './operations.service.js';
+import { QuerySwitch } from './validation.js';
 
 const TARGETS = ['schedulable', 'cordoned', 'drained'] as const;
 
@@ -64,11 +64,16 @@ export class ScaleDto {
   replicas!: number;
 }
 
+/** Body of both restarts. */
+export class RestartDto {
+  @IsOptional()
+  @IsBoolean()
+  allowGap?: boolean;
+}
+
 /** Query of calls that can show instead of do. */
 export class PlanQuery {
-  @IsOptional()
-  @Transform(({ value }) => value === '' || value === 'true' || value === true)
-  @IsBoolean()
+  @QuerySwitch()
   plan = false;
 }
 

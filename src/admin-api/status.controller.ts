@@ -1,14 +1,17 @@
 import { Controller, Get, Inject, Optional } from '@nestjs/common';
 import { SERVER_CONFIG, type ServerConfig } from '../config/server-config.js';
 import type { Reason } from '../domain/cluster.js';
-import type { ModelSpec } from '../domain/model-spec.js';
-import type { InventoryService } from '../inventory/inventory.service.js';
+import { counted } from '../domain/placement/reasons.js';
+import type { InventoryService, RefusedAgent } from '../inventory/inventory.service.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { CLOCK, type Clock } from '../shared/clock.js';
 import { formatProblem } from '../shared/errors.js';
 import { STATE_STORE, type StateStore } from '../store/ports.js';
 import { Doc } from './api-doc.js';
+import { certificateView, certificateWarnings } from './certificate-state.js';
 import { ClusterReader, type ClusterReading } from './cluster-reader.js';
+import { clusterWarnings } from './cluster-warnings.js';
+import { READINESS, type Readiness } from './readiness.js';
 import { RequireRole } from './roles.js';
 import { SERVER_FACTS, type ServerFacts } from './server-facts.js';
 import { countBy, known, ViewTimes } from './view-times.js';
@@ -25,6 +28,7 @@ export class StatusController {
     @Inject(ROUTER_PORT) private readonly router: RouterPort,
     @Inject(STATE_STORE) private readonly store: StateStore,
     @Inject(CLOCK) private readonly clock: Clock,
+    @Inject(READINESS) private readonly readiness: Readiness,
     @Optional() @Inject(ClusterReader) private readonly cluster: ClusterReader | null,
   ) {}
 
@@ -37,6 +41,7 @@ export class StatusController {
     const inflight = [...this.router.inflight().values()].reduce((sum, one) => sum + one, 0);
     const store = this.store.health();
     const config = configStatus(this.facts);
+    const { certificates } = this.facts;
     return {
       version: this.facts.version,
       mode: this.facts.mode,
@@ -52,10 +57,13 @@ export class StatusController {
       requestsInFlight: inflight,
       store,
       config,
+      ...known('certificates', certificates.length === 0 ? undefined : certificates.map(certificateView)),
       warnings: [
+        ...stopping(this.readiness.stoppingSince, inflight),
         ...warningsOf(store, config),
+        ...certificateWarnings(certificates, this.clock.wallMs()),
         ...(reading === undefined ? [] : clusterWarnings(reading)),
-        ...strangers(this.cluster?.inventory),
+        ...strangers(this.cluster?.inventory, this.clock.wallMs()),
       ],
       ...clusterCounts(reading),
       ...known('term', reading?.snapshot.term),
@@ -76,13 +84,24 @@ export class StatusController {
 /** Refused agents told of in one status. */
 const STRANGERS_TOLD = 8;
 
-/** Agents that were refused under an id no node is known by: the list of nodes has no line to say it in. */
+/** An agent that is turned away asks again within a minute; one that was silent for longer has ended. */
+const RIVAL_TOLD_MS = 150_000;
+
+/**
+ * Agents that were refused under an id no node is known by, where the list of nodes has no line to say it in, and those that
+ * lately wanted the id of a connected one.
+ */
 function strangers(
   inventory: Pick<InventoryService, 'refusedAgents' | 'record'> | undefined,
+  nowWallMs: number,
 ): readonly Reason[] {
   if (inventory === undefined) return [];
-  const unknown = [...inventory.refusedAgents()].filter(([id]) => inventory.record(id) === undefined);
-  return unknown.slice(-STRANGERS_TOLD).flatMap(([nodeId, refused]) =>
+  const isRival = ({ reason, atWallMs }: RefusedAgent): boolean =>
+    reason.code === 'nodeIdTaken' && nowWallMs - atWallMs < RIVAL_TOLD_MS;
+  const told = [...inventory.refusedAgents()].filter(
+    ([id, refused]) => inventory.record(id) === undefined || refused.slice(-1).some(isRival),
+  );
+  return told.slice(-STRANGERS_TOLD).flatMap(([nodeId, refused]) =>
     refused.slice(-1).map(({ from, reason, count }) => ({
       code: 'agent_refused',
       message: `an agent at ${from} that calls itself ${nodeId} was refused${count > 1 ? ` ${count} times` : ''}: ${reason.message}`,
@@ -131,6 +150,17 @@ function planSummary(reading: ClusterReading | undefined): PlanSummaryView | und
   };
 }
 
+function stopping(since: string | undefined, inflight: number): readonly Reason[] {
+  if (since === undefined) return [];
+  const left = counted(inflight, 'request');
+  return [
+    {
+      code: 'server_stopping',
+      message: `the server is stopping since ${since}: ${left} in flight may end, engines run on`,
+    },
+  ];
+}
+
 function warningsOf(store: { ok: boolean; reason?: string }, config: ConfigStatusView): readonly Reason[] {
   return [
     ...(store.ok
@@ -152,37 +182,5 @@ function warningsOf(store: { ok: boolean; reason?: string }, config: ConfigStatu
             message: `changed, but taken over only when the server is restarted: ${config.needsRestart.join(', ')}`,
           },
         ]),
-  ];
-}
-
-/** Fewer Ready than wanted, those not counted that a server that has just started has not heard of yet. */
-function isShort(reading: ClusterReading, model: ModelSpec): boolean {
-  const counted = reading
-    .replicasOf(model.name)
-    .filter(
-      ({ state, reason }) => state === 'ready' || (reading.settling && reason?.code === 'awaits_agent'),
-    );
-  const held = reading.notDone(`model/${model.name}`).some(({ code }) => code === 'settling');
-  return counted.length < model.replicas && !held;
-}
-
-function clusterWarnings(reading: ClusterReading): readonly Reason[] {
-  const { pass } = reading;
-  const silent = reading.snapshot.nodes.filter(
-    ({ liveness }) => liveness !== 'connected' && !(liveness === 'unseen' && reading.settling),
-  );
-  const short = reading.snapshot.models.filter((model) => isShort(reading, model));
-  return [
-    ...(pass?.refused === undefined
-      ? []
-      : [{ code: 'plan_refused', message: `the last plan was refused: ${pass.refused.message}` }]),
-    ...silent.map((node) => ({
-      code: `node_${node.liveness}`,
-      message: `node ${node.id} is ${node.liveness}${node.livenessReason === undefined ? '' : `: ${node.livenessReason}`}`,
-    })),
-    ...short.map((model) => ({
-      code: 'model_short',
-      message: `model ${model.name} has fewer Ready replicas than the ${model.replicas} desired`,
-    })),
   ];
 }

@@ -6,6 +6,8 @@ import { CreateTokenDto } from './credentials.dto.js';
 import { callerOf } from './role.guard.js';
 import { RequireRole } from './roles.js';
 import { TokensService } from './tokens.service.js';
+// oxlint-disable-next-line typescript/consistent-type-imports -- the validation reads this class at run time
+import { EmptyDto } from './validation.js';
 import type { ListView } from './views/answers.js';
 import type { CreatedTokenView, RevokedTokenView, TokenView } from './views/credentials.js';
 
@@ -37,7 +39,11 @@ export class TokensController {
 
   @Delete(':id')
   @Doc({ summary: 'Revokes a token, by id or unique beginning.', returns: 'RevokedTokenView' })
-  revoke(@Req() request: FastifyRequest, @Param('id') id: string): RevokedTokenView {
+  revoke(
+    @Req() request: FastifyRequest,
+    @Param('id') id: string,
+    @Body() _nothing: EmptyDto,
+  ): RevokedTokenView {
     return this.tokens.revoke(callerOf(request), id);
   }
 }

@@ -50,12 +50,11 @@ export class TokensService {
 
   create(caller: Caller, request: TokenRequest): CreatedTokenView {
     const { name, kind = 'admin', expires } = request;
-    if (this.active().length >= TOKENS_MAX) {
-      throw new OperatorError('refused', `there are ${TOKENS_MAX} tokens already`, {
-        hint: 'revoke those nobody uses: llmgw ctl tokens list',
-      });
-    }
-    const role = this.roleFor(kind, request.role);
+    const asked = { caller, action: 'create token', target: name };
+    const role = this.audit.attempt(asked, () => {
+      this.refuseTooMany();
+      return this.roleFor(kind, request.role);
+    });
     const { secret, record: issued } = this.issuer.issue(kind, name, caller.name, expires);
     const record: TokenRecord = { ...issued, kind, ...(role === undefined ? {} : { role }) };
     const notes = this.notes(record);
@@ -66,24 +65,23 @@ export class TokensService {
 
   /** Holds for the next call, and for the next time an agent connects. Asking twice changes nothing. */
   revoke(caller: Caller, given: string): RevokedTokenView {
-    if (given.startsWith(CONFIGURED_PREFIX)) {
-      throw new OperatorError(
-        'refused',
-        `${given.slice(CONFIGURED_PREFIX.length)} stands in the configuration`,
-        {
-          hint: 'take it out of auth.admin.tokens and restart the server',
-        },
-      );
-    }
+    this.audit.attempt({ caller, action: 'revoke token', target: given }, () => refuseConfigured(given));
     const record = findByPrefix('token', given, this.records(), ({ id }) => id);
     if (record.revokedAt !== undefined) return { ...this.view(record), notes: [] };
-    this.refuseLockOut(record);
-    const revoked = { ...record, revokedAt: this.issuer.nowText, revokedBy: caller.name };
     const entry = { caller, action: 'revoke token', target: record.id, detail: record.name };
+    this.audit.attempt(entry, () => this.refuseLockOut(record));
+    const revoked = { ...record, revokedAt: this.issuer.nowText, revokedBy: caller.name };
     this.commit(revoked, entry, 'TokenRevoked');
     const open = record.kind === 'admin' && !this.ring.adminRequired;
     const notes = open ? ['it was the last one: the admin API takes calls without a token again'] : [];
     return { ...this.view(revoked), notes };
+  }
+
+  private refuseTooMany(): void {
+    if (this.active().length < TOKENS_MAX) return;
+    throw new OperatorError('refused', `there are ${TOKENS_MAX} tokens already`, {
+      hint: 'revoke those nobody uses: llmgw ctl tokens list',
+    });
   }
 
   private roleFor(kind: TokenKind, asked: Role | undefined): Role | undefined {
@@ -164,4 +162,11 @@ export class TokensService {
     const { hash: _, ...shown } = record;
     return { ...shown, state: credentialState(record, this.clock.wallMs()), source: 'store' };
   }
+}
+
+function refuseConfigured(given: string): void {
+  if (!given.startsWith(CONFIGURED_PREFIX)) return;
+  throw new OperatorError('refused', `${given.slice(CONFIGURED_PREFIX.length)} stands in the configuration`, {
+    hint: 'take it out of auth.admin.tokens and restart the server',
+  });
 }

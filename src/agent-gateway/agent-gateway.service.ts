@@ -11,6 +11,7 @@ import type {
   LogChunk,
   NodeReport,
   RefusalCode,
+  Welcome,
 } from '../agent-protocol/messages.js';
 import {
   CLOCK_SKEW_WARN_MS,
@@ -45,14 +46,16 @@ import type { Logger } from '../shared/logger.js';
 import { TERM, type Term } from '../store/term.js';
 import { AgentSession, type SessionOwner } from './agent-session.js';
 import { JoinTokens } from './join-tokens.js';
-import { judgeHello } from './judge-hello.js';
+import { judgeHello, type HelloVerdict } from './judge-hello.js';
+import { LinkLog } from './link-log.js';
 import { LogRequests } from './log-requests.js';
 import { judgeClaim, type ClaimVerdict } from './node-claim.js';
 import { GATEWAY_SETTINGS, type GatewaySettings, type LogQuery, type LogSource } from './ports.js';
 
+/** An agent asks every few seconds for as long as another holds its id: not each of its tries is worth a line. */
+const REFUSALS_PER_LINE = 8;
 /** Instances remembered per node that lost their id to a later one. */
 const SUPERSEDED_MAX = 16;
-/** Difference of wall clocks worth a warning, ms: certificates and people's timelines suffer, decisions do not. */
 
 const REFUSAL_STATUS: Readonly<Record<RefusalCode, GrpcStatus>> = {
   incompatibleVersion: GrpcStatus.FAILED_PRECONDITION,
@@ -94,6 +97,8 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   private readonly joinTokens: JoinTokens | undefined;
   private readonly clock: Clock;
   private readonly logger: Logger;
+  private readonly links: LinkLog;
+  private answered: (peer: string) => void = () => undefined;
   private commands = 0;
   private stopping = false;
 
@@ -106,6 +111,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   ) {
     this.clock = settings.clock;
     this.logger = settings.logger.child({ component: 'agent-gateway' });
+    this.links = new LinkLog(this.logger, this.clock);
     const { joinTokensFile, joinTokensRequired } = settings;
     const needed = joinTokensFile !== undefined || joinTokensRequired === true;
     this.joinTokens = needed ? new JoinTokens(joinTokensFile, tokens) : undefined;
@@ -118,10 +124,16 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     if (this.stopping) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');
   }
 
+  /** Calls `listener` with the peer whose hello was answered, or whose stream ended. */
+  onAnswered(listener: (peer: string) => void): void {
+    this.answered = listener;
+  }
+
   /** Ends every stream: the gRPC server would wait for them for ever, and agents should dial anew at once. */
   beforeApplicationShutdown(): void {
     this.stopping = true;
     for (const session of this.sessions) session.end(GrpcStatus.UNAVAILABLE, 'the server is stopping');
+    this.links.flush();
   }
 
   // ------------------------------------------------------------ commands to agents
@@ -179,11 +191,33 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   // ------------------------------------------------------------ what sessions tell
 
   hello(session: AgentSession, hello: Hello): void {
-    const verdict = judgeHello(hello, {
+    this.judge(session, hello);
+    this.answered(session.peer);
+  }
+
+  probe(session: AgentSession, hello: Hello): void {
+    const verdict = this.verdictOf(session, hello);
+    const holder = this.holders.get(hello.nodeId);
+    const objection = verdict.ok && holder !== undefined ? this.objection(holder, session, hello) : undefined;
+    if (!verdict.ok) this.answerNo(session, verdict.code, verdict.message);
+    else if (objection !== undefined) this.answerNo(session, 'nodeIdTaken', objection);
+    else {
+      const held = holder === undefined ? {} : { holder: describeHolder(holder.session) };
+      session.end(GrpcStatus.OK, 'answered', welcomeToWire({ ...this.welcomeFor(verdict.version), ...held }));
+    }
+    this.answered(session.peer);
+  }
+
+  private verdictOf(session: AgentSession, hello: Hello): HelloVerdict {
+    return judgeHello(hello, {
       peerHost: session.peerHost,
       term: this.term.current(),
       joinTokens: this.joinTokens,
     });
+  }
+
+  private judge(session: AgentSession, hello: Hello): void {
+    const verdict = this.verdictOf(session, hello);
     if (!verdict.ok) return this.refuse(session, hello, verdict.code, verdict.message);
     const holder = this.holders.get(hello.nodeId);
     if (holder !== undefined && !this.mayTakeOver(holder, session, hello)) return;
@@ -197,21 +231,23 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     const back = this.inventory.connected(hello, verdict.address);
     if (back !== undefined) entered.back = back;
     this.counts.streamsTaken += 1;
-    session.welcome(
-      hello,
-      welcomeToWire({
-        term: this.term.current(),
-        protocolVersion: verdict.version,
-        build: this.settings.build,
-        heartbeatIntervalMs: heartbeatMs(this.settings.unreachableAfterMs),
-        silenceLimitMs: this.settings.silenceLimitMs ?? SILENCE_LIMIT_MS,
-        maxLogTailBytes: LOG_TAIL_LIMIT_BYTES,
-        maxMessageBytes: MESSAGE_LIMIT_BYTES,
-        wallMs: this.clock.wallMs(),
-      }),
-    );
-    this.logger.info({ node: hello.nodeId, from: session.peer, build: hello.build }, 'agent connected');
+    session.welcome(hello, welcomeToWire(this.welcomeFor(verdict.version)));
+    this.links.connected(hello.nodeId, session.peer, hello.build);
     this.sink.nodeChanged(hello.nodeId);
+  }
+
+  private welcomeFor(protocolVersion: number): Welcome {
+    return {
+      term: this.term.current(),
+      protocolVersion,
+      build: this.settings.build,
+      heartbeatIntervalMs: heartbeatMs(this.settings.unreachableAfterMs),
+      silenceLimitMs: this.settings.silenceLimitMs ?? SILENCE_LIMIT_MS,
+      maxLogTailBytes: LOG_TAIL_LIMIT_BYTES,
+      maxMessageBytes: MESSAGE_LIMIT_BYTES,
+      wallMs: this.clock.wallMs(),
+      ...(this.settings.portRange === undefined ? {} : { portRange: this.settings.portRange }),
+    };
   }
 
   message(session: AgentSession, message: AgentMessage): void {
@@ -229,6 +265,7 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
         // Having arrived, it has proven life.
         return;
       case 'hello':
+      case 'probe':
       case 'unknown':
         this.counts.messagesRefused += 1;
     }
@@ -251,13 +288,14 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
 
   closed(session: AgentSession, reason: string): void {
     this.sessions.delete(session);
+    this.answered(session.peer);
     const nodeId = this.nodeOf(session);
     if (nodeId === undefined) return;
     this.holders.get(nodeId)?.logs.closeAll('the agent is not connected any more');
     this.holders.delete(nodeId);
     this.counts.streamsLost += 1;
     this.inventory.disconnected(nodeId);
-    this.logger.info({ node: nodeId, from: session.peer, reason }, 'agent disconnected');
+    this.links.disconnected(nodeId, session.peer, reason);
     if (this.stopping) return;
     this.sink.linkChanged(nodeId, { kind: 'closed', from: session.peer, reason });
     this.sink.nodeChanged(nodeId);
@@ -292,25 +330,39 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
   // ------------------------------------------------------------ who may hold a node id
 
   private mayTakeOver(holder: Holder, session: AgentSession, hello: Hello): boolean {
+    const objection = this.objection(holder, session, hello);
+    if (objection === undefined) {
+      const held = holder.session.hello?.instanceId;
+      if (held !== undefined && held !== hello.instanceId) this.remember(hello.nodeId, held);
+      return true;
+    }
+    // Perhaps the holder is dead and we do not know it yet; then the next try of this agent succeeds.
+    holder.session.challenge();
+    this.refuse(session, hello, 'nodeIdTaken', objection);
+    return false;
+  }
+
+  /** Why the holder does not give way, in words; undefined when it does. */
+  private objection(holder: Holder, session: AgentSession, hello: Hello): string | undefined {
     const held = holder.session.hello;
-    if (held === undefined) return true;
+    if (held === undefined) return undefined;
     const verdict: ClaimVerdict = judgeClaim(
       { hello: held, peerHost: holder.session.peerHost },
       { hello, peerHost: session.peerHost },
       this.superseded.get(hello.nodeId) ?? new Set(),
     );
-    if (verdict === 'sameAgent' || verdict === 'sameMachine') {
-      if (verdict === 'sameMachine') this.remember(hello.nodeId, held.instanceId);
-      return true;
+    const { peer } = holder.session;
+    switch (verdict) {
+      case 'sameAgent':
+      case 'sameMachine':
+        return undefined;
+      case 'superseded':
+        return `node id ${hello.nodeId} was taken over by a later agent on this machine (${peer}); two agents run with one node id`;
+      case 'otherMachine':
+        return `node id ${hello.nodeId} is held by ${peer}, and ${session.peerHost} is another machine; give each its own nodeId`;
+      case 'otherDirectory':
+        return `node id ${hello.nodeId} is held by an agent that is connected (${describeHolder(holder.session)}); stop it first, or give this one another --node-id`;
     }
-    // Perhaps the holder is dead and we do not know it yet; then the next try of this agent succeeds.
-    holder.session.challenge();
-    const message =
-      verdict === 'superseded'
-        ? `node id ${hello.nodeId} was taken over by a later agent on this machine (${holder.session.peer}); two agents run with one node id`
-        : `node id ${hello.nodeId} is held by ${holder.session.peer}, and ${session.peer} is another machine; give each its own nodeId`;
-    this.refuse(session, hello, 'nodeIdTaken', message);
-    return false;
   }
 
   private remember(nodeId: string, instanceId: string): void {
@@ -332,7 +384,12 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     // An agent goes on trying; once is news.
     if (times === 1)
       this.sink.linkChanged(hello.nodeId, { kind: 'refused', from: session.peer, code, message });
-    this.logger.warn({ node: hello.nodeId, from: session.peer, code }, `agent refused: ${message}`);
+    const level = times % REFUSALS_PER_LINE === 1 ? 'warn' : 'debug';
+    this.logger[level]({ node: hello.nodeId, from: session.peer, code, times }, `agent refused: ${message}`);
+    this.answerNo(session, code, message);
+  }
+
+  private answerNo(session: AgentSession, code: RefusalCode, message: string): void {
     const refusal = {
       code,
       message,
@@ -363,6 +420,14 @@ export class AgentGatewayService implements Dispatcher, LogSource, SessionOwner,
     if (Math.abs(skewMs) < CLOCK_SKEW_WARN_MS) return;
     this.logger.warn({ node: hello.nodeId, skewMs }, "the node's clock differs from the server's");
   }
+}
+
+/** Who holds a node id, for people: process and host, address, state directory. */
+function describeHolder({ hello, peer }: AgentSession): string {
+  const on = hello?.hostname === undefined ? [] : [`on ${hello.hostname}`];
+  const who = hello?.pid === undefined ? on : [`pid ${hello.pid}`, ...on];
+  const where = hello?.stateDir === undefined ? [] : [`state directory ${hello.stateDir}`];
+  return [...(who.length === 0 ? [] : [who.join(' ')]), `from ${peer}`, ...where].join(', ');
 }
 
 /** Heartbeats that fit into the silence a node is allowed: one or two may be late without anybody being missed. */

@@ -20,6 +20,8 @@ const OWN_PAUSE_MS = 1_000;
 export interface SessionOwner {
   /** The first message; the owner welcomes or refuses. */
   hello(session: AgentSession, hello: Hello): void;
+  /** In place of a hello: the owner answers as it would answer one, and ends the stream. */
+  probe(session: AgentSession, hello: Hello): void;
   /** A message after the welcome. */
   message(session: AgentSession, message: AgentMessage): void;
   /** A message that could not be taken; the stream goes on. */
@@ -132,6 +134,7 @@ export class AgentSession {
     if (this.state === 'awaitingHello') {
       this.state = 'judging';
       if (parsed.ok && parsed.message.kind === 'hello') this.owner.hello(this, parsed.message.hello);
+      else if (parsed.ok && parsed.message.kind === 'probe') this.owner.probe(this, parsed.message.hello);
       else {
         const why = parsed.ok
           ? `the first message is a ${parsed.message.kind}, not a hello`

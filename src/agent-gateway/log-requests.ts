@@ -35,7 +35,7 @@ export class LogRequests {
   /** The agent's stream is gone: every reader is told. */
   closeAll(reason: string): void {
     for (const [requestId, listener] of this.open) {
-      listener({ requestId, data: new Uint8Array(), end: true, error: reason });
+      listener({ requestId, data: new Uint8Array(), end: true, error: reason, lost: true });
     }
     this.open.clear();
   }

@@ -16,7 +16,8 @@ export interface MessageSink {
  */
 export class Outbox {
   private readonly queue: WireServerMessage[] = [];
-  private readonly latest = new Map<'ack' | 'ping', WireServerMessage>();
+  private ack: WireServerMessage | undefined;
+  private ping: WireServerMessage | undefined;
   private blocked = false;
   private closed = false;
 
@@ -26,7 +27,7 @@ export class Outbox {
 
   /** Messages waiting. */
   get waiting(): number {
-    return this.queue.length + this.latest.size;
+    return this.queue.length + (this.ack === undefined ? 0 : 1) + (this.ping === undefined ? 0 : 1);
   }
 
   /** Sends now or as soon as the stream takes bytes; false when too much waits already. */
@@ -40,14 +41,15 @@ export class Outbox {
   /** Sends, replacing a message of the same kind that still waits. */
   sendLatest(kind: 'ack' | 'ping', message: WireServerMessage): void {
     if (this.closed) return;
-    this.latest.set(kind, message);
+    this[kind] = message;
     this.writeWaiting();
   }
 
   close(): void {
     this.closed = true;
     this.queue.length = 0;
-    this.latest.clear();
+    this.ack = undefined;
+    this.ping = undefined;
   }
 
   private flush(): void {
@@ -67,10 +69,9 @@ export class Outbox {
   private next(): WireServerMessage | undefined {
     const command = this.queue.shift();
     if (command !== undefined) return command;
-    for (const [kind, message] of this.latest) {
-      this.latest.delete(kind);
-      return message;
-    }
-    return undefined;
+    const kind = this.ping === undefined ? 'ack' : 'ping';
+    const message = this[kind];
+    this[kind] = undefined;
+    return message;
   }
 }

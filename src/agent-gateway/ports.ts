@@ -35,6 +35,8 @@ export interface GatewaySettings {
   readonly joinTokensRequired?: boolean;
   /** Silence after which a node is judged, ms: agents must be heard several times within it. Read at each welcome. */
   readonly unreachableAfterMs?: number;
+  /** First and last port of engines, told to agents. Read at each welcome. */
+  readonly portRange?: readonly [number, number];
   /** Tests shorten these. */
   readonly silenceLimitMs?: number;
   readonly helloLimitMs?: number;

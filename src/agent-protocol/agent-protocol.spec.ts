@@ -9,6 +9,7 @@ import { agentPackageDefinition, MESSAGE_LIMIT_BYTES } from './proto.js';
 import { parseAgentMessage, parseServerMessage } from './to-domain.js';
 import {
   helloToWire,
+  probeToWire,
   refusalToWire,
   reportToWire,
   resultToWire,
@@ -42,6 +43,9 @@ const hello: Hello = {
   hostname: 'host-1',
   highestTerm: 2 ** 53 - 1,
   wallMs: 1_790_000_000_000,
+  stateDirId: 'd-1',
+  stateDir: '/var/lib/llmgw',
+  pid: 42,
 };
 
 const shard: ShardReport = {
@@ -112,6 +116,10 @@ describe('messages of an agent', () => {
     expect(parseAgentMessage(travelUp(helloToWire(hello)))).toEqual({
       ok: true,
       message: { kind: 'hello', hello },
+    });
+    expect(parseAgentMessage(travelUp(probeToWire(hello)))).toEqual({
+      ok: true,
+      message: { kind: 'probe', hello },
     });
     expect(parseAgentMessage(travelUp(reportToWire(report)))).toEqual({
       ok: true,

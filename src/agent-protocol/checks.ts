@@ -1,5 +1,7 @@
 /** Checks on values that came over the wire. Each throws a {@link ProtocolError} that names the field. */
 
+import { CONTROL, ID_LIMIT_CHARS } from './message-limits.js';
+
 /** Why a message was not taken. */
 export type ProtocolProblemCode =
   'missing' | 'notANumber' | 'negative' | 'tooLarge' | 'tooLong' | 'tooMany' | 'duplicate' | 'malformed';
@@ -16,15 +18,9 @@ export class ProtocolError extends Error {
   }
 }
 
-/** Longest identifier (node id, shard id, UUID, label key); longer ones would only serve to fill logs and labels. */
-const ID_LIMIT_CHARS = 253;
 /** Longest sentence kept from an agent. */
 const TEXT_LIMIT_CHARS = 4_096;
 const PORT_MAX = 65_535;
-
-/** Control characters have no place in an identifier: it is printed on terminals and written into logs and metrics. */
-// oxlint-disable-next-line no-control-regex -- refusing exactly these is the point
-const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 
 /** A whole number from 0 up to 2^53-1, given as number or decimal string. */
 export function count(value: unknown, field: string): number {

@@ -12,6 +12,8 @@ import type { RefusalCause } from '../domain/reconcile/refusal.js';
 
 export type AgentMessage =
   | { readonly kind: 'hello'; readonly hello: Hello }
+  /** Asks what the answer to this hello would be. */
+  | { readonly kind: 'probe'; readonly hello: Hello }
   | { readonly kind: 'report'; readonly report: NodeReport }
   | { readonly kind: 'result'; readonly result: CommandResult }
   | { readonly kind: 'log'; readonly chunk: LogChunk }
@@ -51,6 +53,11 @@ export interface Hello {
   /** The agent's wall clock, ms since the epoch, for a warning about skew only. */
   readonly wallMs?: number;
   readonly joinToken?: string;
+  /** The same for every agent on one state directory, whose lock lets only one live; absent from older agents. */
+  readonly stateDirId?: string;
+  /** For people, as is the process id. */
+  readonly stateDir?: string;
+  readonly pid?: number;
 }
 
 /** The whole truth about a node as of `sequence`. */
@@ -85,6 +92,8 @@ export interface LogChunk {
   /** No more follows for this request. */
   readonly end: boolean;
   readonly error?: string;
+  /** The stream to the agent is gone, and not the log; never sent. */
+  readonly lost?: boolean;
 }
 
 export interface Welcome {
@@ -98,6 +107,10 @@ export interface Welcome {
   readonly maxMessageBytes: number;
   /** Wall clock of the server, ms since the epoch; undefined from one that does not tell. */
   readonly wallMs?: number;
+  /** First and last port that engines are given; undefined from a server that does not tell. */
+  readonly portRange?: readonly [number, number];
+  /** In the answer to a probe: the connected agent that has the node id and would give way, in words. */
+  readonly holder?: string;
 }
 
 export const REFUSAL_CODES = [

@@ -45,20 +45,22 @@ import type {
   StopOrder,
   Welcome,
 } from './messages.js';
+import {
+  CONDITIONS_MAX,
+  ENGINES_MAX,
+  FOREIGN_MAX,
+  GPUS_MAX,
+  PORTS_MAX,
+  SHARDS_MAX,
+  WEIGHTS_MAX,
+} from './message-limits.js';
 import type { WireAgentMessage, WireServerMessage } from './wire.js';
 
-/** Most entries taken from one report; a machine with more is a broken or hostile agent. */
-const GPUS_MAX = 256;
-const SHARDS_MAX = 1_024;
-const ENGINES_MAX = 64;
-const PORTS_MAX = 8_192;
-const WEIGHTS_MAX = 4_096;
-const CONDITIONS_MAX = 64;
-const FOREIGN_MAX = 256;
 const LABELS_MAX = 128;
 const PEERS_MAX = 256;
 const ARGS_MAX = 512;
 const ALIASES_MAX = 256;
+const SHOWN_PATH_MAX_CHARS = 256;
 /** Largest piece of a log in one message, bytes. */
 const LOG_CHUNK_MAX_BYTES = 256 * 1024;
 
@@ -74,6 +76,7 @@ export function parseAgentMessage(wire: WireAgentMessage): Parsed<AgentMessage> 
     if (wire.result) return { kind: 'result', result: result(record(wire.result, 'result')) };
     if (wire.log) return { kind: 'log', chunk: logChunk(record(wire.log, 'log')) };
     if (wire.pong) return { kind: 'pong', nonce: count(wire.pong.nonce, 'pong.nonce') };
+    if (wire.probe) return { kind: 'probe', hello: hello(record(wire.probe, 'probe')) };
     return { kind: 'unknown' };
   });
 }
@@ -120,7 +123,17 @@ function hello(wire: Record<string, unknown>): Hello {
     ...present('hostname', optionalIdentifier(wire['hostname'], 'hello.hostname')),
     ...present('wallMs', wallTime(wire['wallMs'], 'hello.wallMs')),
     ...present('joinToken', optionalIdentifier(wire['joinToken'], 'hello.joinToken')),
+    ...present('stateDirId', optionalIdentifier(wire['stateDirId'], 'hello.stateDirId')),
+    ...present('stateDir', directory(wire['stateDir'], 'hello.stateDir')),
+    ...present('pid', count(wire['pid'] ?? 0, 'hello.pid') || undefined),
   };
+}
+
+/** Only ever shown: one that is odd must not keep its agent away. */
+function directory(value: unknown, field: string): string | undefined {
+  return optionalText(value, field)
+    ?.replace(/\p{Cc}/gu, '?')
+    .slice(0, SHOWN_PATH_MAX_CHARS);
 }
 
 /** Node ids stand in paths, labels and shard ids: letters, digits, dot, dash and underscore only. */
@@ -312,7 +325,15 @@ function welcome(wire: Record<string, unknown>): Welcome {
     maxLogTailBytes: count(wire['maxLogTailBytes'], 'welcome.maxLogTailBytes'),
     maxMessageBytes: count(wire['maxMessageBytes'], 'welcome.maxMessageBytes'),
     ...present('wallMs', wallTime(wire['wallMs'], 'welcome.wallMs')),
+    ...present('portRange', portRange(wire)),
+    ...present('holder', optionalText(wire['holder'], 'welcome.holder')),
   };
+}
+
+function portRange(wire: Record<string, unknown>): readonly [number, number] | undefined {
+  const first = optionalPort(wire['portFirst'], 'welcome.portFirst');
+  const last = optionalPort(wire['portLast'], 'welcome.portLast');
+  return first === undefined || last === undefined || last < first ? undefined : [first, last];
 }
 
 function refusal(wire: Record<string, unknown>): Refusal {

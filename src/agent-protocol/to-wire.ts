@@ -3,6 +3,7 @@ import type { GpuReport, ShardReport } from '../domain/cluster.js';
 import type { EnvValue } from '../domain/model-spec.js';
 import type { StartShardCommand, StopShardCommand } from '../domain/plan.js';
 import { gpuHealthStates, gpuVendors, outcomes, refusalCodes, shardPhases } from './enums.js';
+import { fitReport } from './fit-report.js';
 import { LOG_TAIL_LIMIT_BYTES, tailBytes } from './log-tail.js';
 import type {
   CommandResult,
@@ -15,7 +16,14 @@ import type {
   Welcome,
 } from './messages.js';
 import { MESSAGE_LIMIT_BYTES } from './proto.js';
-import type { WireAgentMessage, WireEnvValue, WireGpu, WireServerMessage, WireShard } from './wire.js';
+import type {
+  WireAgentMessage,
+  WireEnvValue,
+  WireGpu,
+  WireHello,
+  WireServerMessage,
+  WireShard,
+} from './wire.js';
 
 /** Part of a message kept free of log tails: GPUs, ports, weights and the shards' other fields. */
 const REPORT_TAILS_LIMIT_BYTES = MESSAGE_LIMIT_BYTES / 2;
@@ -23,22 +31,31 @@ const REPORT_TAILS_LIMIT_BYTES = MESSAGE_LIMIT_BYTES / 2;
 // ---------------------------------------------------------------- agent → server
 
 export function helloToWire(hello: Hello): WireAgentMessage {
+  return { hello: wireHello(hello) };
+}
+
+export function probeToWire(hello: Hello): WireAgentMessage {
+  return { probe: wireHello(hello) };
+}
+
+function wireHello(hello: Hello): WireHello {
   return {
-    hello: {
-      protocolVersion: hello.protocolVersion,
-      minProtocolVersion: hello.minProtocolVersion,
-      build: hello.build,
-      nodeId: hello.nodeId,
-      machineId: hello.machineId ?? '',
-      bootId: hello.bootId ?? '',
-      instanceId: hello.instanceId,
-      labels: hello.labels,
-      address: hello.address ?? '',
-      hostname: hello.hostname ?? '',
-      highestTerm: hello.highestTerm,
-      wallMs: hello.wallMs ?? 0,
-      joinToken: hello.joinToken ?? '',
-    },
+    protocolVersion: hello.protocolVersion,
+    minProtocolVersion: hello.minProtocolVersion,
+    build: hello.build,
+    nodeId: hello.nodeId,
+    machineId: hello.machineId ?? '',
+    bootId: hello.bootId ?? '',
+    instanceId: hello.instanceId,
+    labels: hello.labels,
+    address: hello.address ?? '',
+    hostname: hello.hostname ?? '',
+    highestTerm: hello.highestTerm,
+    wallMs: hello.wallMs ?? 0,
+    joinToken: hello.joinToken ?? '',
+    stateDirId: hello.stateDirId ?? '',
+    stateDir: hello.stateDir ?? '',
+    pid: hello.pid ?? 0,
   };
 }
 
@@ -46,7 +63,8 @@ export function helloToWire(hello: Hello): WireAgentMessage {
  * A report that fits into one message: each tail is cut to its own limit, and all of them share what is left, so that
  * one shard's log never costs the node's other states.
  */
-export function reportToWire(report: NodeReport): WireAgentMessage {
+export function reportToWire(whole: NodeReport): WireAgentMessage {
+  const report = fitReport(whole);
   const tails = report.shards.filter((shard) => shard.logTail !== undefined).length;
   const tailLimitBytes = Math.min(
     LOG_TAIL_LIMIT_BYTES,
@@ -142,7 +160,8 @@ export function pongToWire(nonce: number): WireAgentMessage {
 // ---------------------------------------------------------------- server → agent
 
 export function welcomeToWire(welcome: Welcome): WireServerMessage {
-  return { welcome: { ...welcome, wallMs: welcome.wallMs ?? 0 } };
+  const { portRange: [portFirst, portLast] = [0, 0], wallMs = 0, holder = '', ...rest } = welcome;
+  return { welcome: { ...rest, wallMs, portFirst, portLast, holder } };
 }
 
 export function refusalToWire(refusal: Refusal): WireServerMessage {

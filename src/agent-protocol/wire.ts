@@ -13,6 +13,7 @@ export interface WireAgentMessage {
   readonly result?: WireCommandResult | null;
   readonly log?: WireLogChunk | null;
   readonly pong?: { readonly nonce: Wire64 } | null;
+  readonly probe?: WireHello | null;
   /** Name of the set field, added by the loader; undefined when the body is newer than this program. */
   readonly body?: string;
 }
@@ -43,6 +44,9 @@ export interface WireHello {
   readonly highestTerm: Wire64;
   readonly wallMs: Wire64;
   readonly joinToken: string;
+  readonly stateDirId: string;
+  readonly stateDir: string;
+  readonly pid: number;
 }
 
 export interface WireWelcome {
@@ -54,6 +58,9 @@ export interface WireWelcome {
   readonly maxLogTailBytes: number;
   readonly maxMessageBytes: number;
   readonly wallMs: Wire64;
+  readonly portFirst: number;
+  readonly portLast: number;
+  readonly holder: string;
 }
 
 export interface WireRefusal {

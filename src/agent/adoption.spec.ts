@@ -38,6 +38,7 @@ function tableOf(
   return {
     canIdentify: true,
     read: (pid) => find(pid)?.facts,
+    childrenOf: () => [],
     list: () => processes.map((entry) => entry.facts),
     environment: (pid) => {
       const env = find(pid)?.env;

@@ -35,7 +35,7 @@ describe('an agent with a server', () => {
     expect(await gateway.result(gateway.start(startCommand(1)))).toMatchObject({ outcome: 'already' });
     gateway.stop('r1-0', 1, 2_000);
     const stopped = await gateway.waitForShard('r1-0', 'exited', ({ phase }) => phase === 'exited');
-    expect(stopped.verdict).toBeUndefined();
+    expect(stopped.verdict).toBe('stopped');
     expect(() => process.kill(ready.pid ?? 0, 0)).toThrow('ESRCH');
     expect(gateway.problems).toEqual([]);
   });
@@ -52,6 +52,15 @@ describe('an agent with a server', () => {
     } finally {
       wrong.close();
     }
+  });
+
+  it('on the state directory of a living agent is refused in one line, and nothing of it goes into the log', async () => {
+    await world.start(world.config(gateway.address));
+    const before = world.log.length;
+    await expect(world.start(world.config(gateway.address))).rejects.toThrow(
+      `another agent (pid ${process.pid}) uses `,
+    );
+    expect(world.log.slice(before).filter((line) => /error|fatal/i.test(line))).toEqual([]);
   });
 
   it('tells how an engine ended, with the end of its output', async () => {

@@ -2,19 +2,20 @@
 import { mkdirSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Hello, LogRequest } from '../agent-protocol/messages.js';
-import { OUR_VERSIONS } from '../agent-protocol/version.js';
 import type { AgentConfig } from '../config/agent-config.js';
-import type { NodeCondition } from '../domain/cluster.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
+import { systemChildWaits } from './child-waits.js';
 import { ClockSkew } from './clock-skew.js';
+import { endsWithAgent } from './container.js';
 import { EngineHttp } from './engine-http.js';
 import { EngineCatalog } from './engines/catalog.js';
 import { findGpuDriver } from './gpu/find-driver.js';
 import { GpuMonitor } from './gpu/monitor.js';
 import type { AgentTimings } from './limits.js';
+import { helloOf, stateDirectory, type StateDirectory } from './hello.js';
 import { AgentLink } from './link.js';
 import { LogRequests } from './log-requests.js';
 import { LogWarden } from './log-warden.js';
@@ -23,7 +24,9 @@ import { identifyNode, type NodeIdentity } from './node-facts.js';
 import type { EngineOwner } from './ownership.js';
 import { systemProcessTable, type ProcessTable } from './process-table.js';
 import { ReadinessProbe } from './readiness.js';
+import { Reaper } from './reaper.js';
 import { ReportBuilder } from './report-builder.js';
+import { SecretMemory } from './secrets.js';
 import { shardDirectory } from './shard-directory.js';
 import type { RunnerDeps } from './shard-runner.js';
 import { ShardSet } from './shard-set.js';
@@ -46,13 +49,19 @@ export interface AgentDeps {
 
 export class Agent {
   readonly node: NodeIdentity;
+  /** What becomes of engines. Where they would be killed with us TERM and a grace are kinder to whoever waits for an answer. */
+  readonly onExit: AgentConfig['onExit'];
   private readonly stateDir: string;
+  /** As it was when the lock was taken: one that is swapped under a living agent is another. */
+  private readonly held: StateDirectory;
   private readonly processes: ProcessTable = systemProcessTable();
   private readonly lock: StateLock;
   private readonly http: EngineHttp;
   private readonly gpus: GpuMonitor;
   private readonly shards: ShardSet;
   private readonly warden: LogWarden;
+  private readonly reaper: Reaper;
+  private readonly secrets = new SecretMemory();
   private readonly skew: ClockSkew;
   private readonly logs: LogRequests;
   private readonly reports: ReportBuilder;
@@ -63,10 +72,13 @@ export class Agent {
   constructor(private readonly deps: AgentDeps) {
     const { config, logger, clock, timings } = deps;
     this.node = identifyNode(config);
+    // Asked now: an agent whose parent ends later gets process 1 as a new one.
+    this.onExit = endsWithAgent(this.processes, process) ? 'stop' : config.onExit;
     mkdirSync(config.stateDir, { recursive: true, mode: 0o700 });
     // The kernel tells paths without links, and by their logs engines are known.
     this.stateDir = realpathSync(config.stateDir);
     this.lock = StateLock.take(this.stateDir, this.processes);
+    this.held = stateDirectory(this.stateDir);
     const stateFile = new StateFile(this.stateDir);
     const loaded = stateFile.load(clock.wallMs());
     this.skew = new ClockSkew(clock);
@@ -91,6 +103,14 @@ export class Agent {
       logger: logger.child({ component: 'logs' }),
       wanted: () => this.shards.anyLive,
     });
+    this.reaper = new Reaper({
+      processes: this.processes,
+      clock,
+      timings,
+      logger: logger.child({ component: 'reaper' }),
+      pid: process.pid,
+      waits: systemChildWaits,
+    });
     const runner = this.runnerDeps(engines);
     this.shards = new ShardSet({
       logger: logger.child({ component: 'shards' }),
@@ -105,6 +125,7 @@ export class Agent {
     this.logs = new LogRequests({
       find: (shardId) => this.shards.find(shardId),
       directoryOf: (shardId) => shardDirectory(this.shardsDir, shardId),
+      redactorOf: (shardId) => this.secrets.redactorOfKept(shardId),
       send: (chunk) => this.link.sendLog(chunk),
     });
     this.reports = new ReportBuilder({
@@ -115,7 +136,7 @@ export class Agent {
       engines,
       timings,
       changed: () => this.link.notify(),
-      moreConditions: () => [...this.skew.conditions(), ...withoutInit()],
+      moreConditions: () => [...this.skew.conditions(), ...this.reaper.conditions()],
     });
     this.link = this.makeLink();
   }
@@ -125,7 +146,7 @@ export class Agent {
     const { clock, timings, logger } = this.deps;
     if (!this.processes.canIdentify)
       logger.warn({}, 'no /proc on this system: engines of an earlier agent are not taken over');
-    for (const { reason } of withoutInit()) logger.warn({}, reason);
+    await this.reaper.start();
     await this.shards.recover();
     this.warden.start();
     this.gpus.start();
@@ -150,13 +171,14 @@ export class Agent {
   }
 
   private async end(): Promise<void> {
-    if (this.deps.config.onExit === 'stop') await this.shards.stopAll();
+    if (this.onExit === 'stop') await this.shards.stopAll();
     this.warden.close(this.shards.anyLive);
     await this.shards.leaveAll();
     this.logs.closeAll();
     await this.link.close();
     await this.gpus.close();
     await this.http.close();
+    this.reaper.close();
     this.lock.release();
   }
 
@@ -190,6 +212,7 @@ export class Agent {
         loaderOf: (source, except) => this.shards.loaderOf(source, except),
       },
       warden: this.warden,
+      secrets: this.secrets,
       launch: {
         modelRoots: config.modelRoots,
         bindHost: this.node.bindHost,
@@ -216,6 +239,7 @@ export class Agent {
       highestTerm: () => this.shards.highestTerm,
       welcomed: (welcome) => {
         this.shards.raiseTerm(welcome.term);
+        this.shards.learnPorts(welcome.portRange);
         this.skew.welcomed(welcome);
       },
       order: (message) => {
@@ -243,29 +267,11 @@ export class Agent {
   }
 
   private hello(): Omit<Hello, 'joinToken'> {
-    const { node, deps } = this;
-    const bootId = this.processes.bootId();
-    return {
-      protocolVersion: OUR_VERSIONS.version,
-      minProtocolVersion: OUR_VERSIONS.min,
-      build: deps.build,
-      nodeId: node.nodeId,
-      ...(node.machineId === undefined ? {} : { machineId: node.machineId }),
-      ...(bootId === undefined ? {} : { bootId }),
-      instanceId: deps.instanceId,
-      labels: deps.config.labels,
-      address: node.address,
-      hostname: node.hostname,
-      highestTerm: this.shards.highestTerm,
-      wallMs: deps.clock.wallMs(),
-    };
+    const { node, processes, deps } = this;
+    const { config, build, instanceId, clock } = deps;
+    const highestTerm = this.shards.highestTerm;
+    const stateDir = this.held;
+    const wallMs = clock.wallMs();
+    return helloOf({ config, node, processes, stateDir, build, instanceId, highestTerm, wallMs });
   }
-}
-
-/** Orphans of engines become children of process 1, and Node waits only for children that it started. */
-function withoutInit(): NodeCondition[] {
-  if (process.pid !== 1) return [];
-  const reason =
-    'the agent is process 1: what engines leave behind stays a zombie; run it under an init (tini)';
-  return [{ type: 'NoInit', reason, blocksPlacement: false }];
 }

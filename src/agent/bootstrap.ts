@@ -21,29 +21,31 @@ export interface AgentStart {
 
 export interface RunningAgent {
   readonly nodeId: string;
+  /** What becomes of engines when it is closed. */
+  readonly onExit: AgentConfig['onExit'];
   /** Stops every engine the agent runs, and returns when nothing of them lives. */
   stopEngines(): Promise<void>;
   /** Kills what is left of the engines, at once and without waiting. */
   killEngines(): void;
-  /** Ends the agent; what becomes of engines is `onExit`'s word. */
+  /** Ends the agent. */
   close(): Promise<void>;
 }
 
 /** Starts the agent of this machine. Returns once running engines are taken over; the server may be away. */
 export async function startAgent(config: AgentConfig, start: AgentStart): Promise<RunningAgent> {
-  const module = AgentModule.of({
+  const agent = new Agent({
     config,
     logger: start.logger,
     clock: start.clock ?? systemClock,
     random: start.random ?? systemRandom,
     timings: { ...DEFAULT_TIMINGS, ...start.timings },
-    build: { version: ownVersion(), instanceId: randomUUID() },
+    build: ownVersion(),
+    instanceId: randomUUID(),
   });
-  const app = await NestFactory.createApplicationContext(module, {
+  const app = await NestFactory.createApplicationContext(AgentModule.of(agent), {
     logger: new NestLogger(start.logger),
     abortOnError: false,
   });
-  const agent = app.get(Agent);
   try {
     await agent.start();
   } catch (error) {
@@ -53,6 +55,7 @@ export async function startAgent(config: AgentConfig, start: AgentStart): Promis
   start.logger.debug({ node: agent.node.nodeId, address: agent.node.address }, 'agent started');
   return {
     nodeId: agent.node.nodeId,
+    onExit: agent.onExit,
     stopEngines: () => agent.stopEngines(),
     killEngines: () => agent.killEngines(),
     close: async () => {

@@ -2,49 +2,53 @@
  * Looks over a machine before its agent runs there: what is missing, and how to mend it. Everything found here would
  * otherwise show up later, as an engine that does not start at three in the morning.
  */
-import { accessSync, constants, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { randomUUID } from 'node:crypto';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
+import type { Hello, Refusal, Welcome } from '../agent-protocol/messages.js';
 import type { AgentConfig } from '../config/agent-config.js';
+import type { EngineKind } from '../domain/model-spec.js';
 import type { Clock } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
+import { readTls, tlsEndsWallMs, tlsProblem, type TlsMaterial } from '../shared/tls-files.js';
+import { systemChildWaits } from './child-waits.js';
 import { skewText } from './clock-skew.js';
+import { checkPorts, type PortDeps } from './doctor-ports.js';
+import { askServer, type ServerAnswer } from './ask-server.js';
 import { findExecutable } from './executables.js';
+import { ok, problem, warning, type Finding } from './finding.js';
 import { EngineCatalog } from './engines/catalog.js';
 import { hubCacheDir } from './engines/model-source.js';
-import type { GpuDriver } from './gpu/driver.js';
+import type { GpuDriver, GpuProbe } from './gpu/driver.js';
 import { findGpuDriver } from './gpu/find-driver.js';
 import { assess } from './gpu/health-policy.js';
 import { Tool } from './gpu/tool.js';
+import { helloOf, stateDirectory } from './hello.js';
 import { DISK_FREE_DOWNLOAD_MIN_BYTES, DISK_FREE_MIN_BYTES } from './limits.js';
 import { identifyNode } from './node-facts.js';
-import { MARKER_SHARD } from './marker.js';
 import { listenerOf, listeningPorts, listens } from './ports-in-use.js';
-import { systemProcessTable, type ProcessTable } from './process-table.js';
+import { MARKER_SHARD } from './marker.js';
+import { systemProcessTable } from './process-table.js';
 import { freeBytes } from './start-checks.js';
-import { serverTime } from './server-time.js';
+import { peekState } from './state-file.js';
 import { StateLock } from './state-lock.js';
 
-export interface Finding {
-  /** What was looked at, e.g. `engine vllm`. */
-  readonly subject: string;
-  readonly level: 'ok' | 'warning' | 'problem';
-  readonly message: string;
-  /** How to mend it. */
-  readonly mend?: string;
-}
-
-export interface DoctorDeps {
+export interface DoctorDeps extends PortDeps {
   readonly clock: Clock;
   readonly env: NodeJS.ProcessEnv;
-  readonly processes: ProcessTable;
   readonly gpuDriver: GpuDriver | undefined;
-  /** Reads a file of the system; undefined when there is none. */
-  readonly readFile: (path: string) => string | undefined;
   readonly pid: number;
-  /** Ports somebody listens on. */
-  readonly listening: () => readonly number[];
-  /** Who listens there; undefined when it is nobody this user may look at. */
-  readonly listenerOf: (port: number) => number | undefined;
+  /** As the agent loads them when it has to reap. */
+  readonly waits: () => Promise<unknown>;
 }
 
 export function systemDoctorDeps(config: AgentConfig, clock: Clock): DoctorDeps {
@@ -55,15 +59,10 @@ export function systemDoctorDeps(config: AgentConfig, clock: Clock): DoctorDeps 
     gpuDriver: findGpuDriver(config.gpus, process.env),
     readFile: readText,
     pid: process.pid,
+    waits: systemChildWaits,
     listening: () => listeningPorts(),
     listenerOf,
   };
-}
-
-/** One line for a person: `problem  engine vllm: … → …`. */
-export function findingText({ level, subject, message, mend }: Finding): string {
-  const line = `${level.padEnd(7)}  ${subject}: ${message}`;
-  return mend === undefined ? line : `${line}\n         → ${mend}`;
 }
 
 /** All findings, the good ones too: what was not looked at must not pass for fine. */
@@ -71,30 +70,16 @@ export async function examine(config: AgentConfig, deps: DoctorDeps): Promise<Fi
   return [
     ...checkNode(config),
     ...(await checkStateDir(config, deps)),
-    ...checkProcesses(deps),
+    ...(await checkProcesses(deps)),
     ...(await checkEngines(config, deps)),
     ...(await checkModels(config, deps)),
     ...(await checkGpus(deps)),
-    ...checkPorts(deps),
+    ...checkPorts(peekState(resolve(config.stateDir))?.portRange, deps),
     ...(await checkLimits(config, deps)),
     ...checkTime(deps),
     ...(await checkServer(config, deps)),
   ];
 }
-
-const ok = (subject: string, message: string): Finding => ({ subject, level: 'ok', message });
-const warning = (subject: string, message: string, mend: string): Finding => ({
-  subject,
-  level: 'warning',
-  message,
-  mend,
-});
-const problem = (subject: string, message: string, mend: string): Finding => ({
-  subject,
-  level: 'problem',
-  message,
-  mend,
-});
 
 function checkNode(config: AgentConfig): Finding[] {
   try {
@@ -107,7 +92,9 @@ function checkNode(config: AgentConfig): Finding[] {
       warning(
         'address',
         'engines listen on loopback only',
-        'set mgmtInterface or address, unless the server runs here',
+        config.address === undefined
+          ? 'set mgmtInterface or address, unless the server runs here'
+          : `address ${address} only works when the server runs on this machine`,
       ),
     ];
   } catch (error) {
@@ -157,14 +144,14 @@ function proveWritable(directory: string): void {
 
 function lockedBy(directory: string, deps: DoctorDeps): Finding[] {
   try {
-    StateLock.take(directory, deps.processes).release();
+    StateLock.look(directory, deps.processes);
     return [];
   } catch (error) {
     return [warning('state directory', textOf(error), 'nothing to do if that is the agent of this machine')];
   }
 }
 
-function checkProcesses(deps: DoctorDeps): Finding[] {
+async function checkProcesses(deps: DoctorDeps): Promise<Finding[]> {
   const findings: Finding[] = deps.processes.canIdentify
     ? [ok('processes', 'engines of an earlier agent can be taken over')]
     : [
@@ -174,13 +161,18 @@ function checkProcesses(deps: DoctorDeps): Finding[] {
           'stop engines before the agent is restarted',
         ),
       ];
-  if (deps.pid === 1) {
-    const mend = 'run the container with an init (docker run --init, or tini)';
-    findings.push(
-      warning('processes', 'the agent is process 1 and does not reap what engines leave behind', mend),
-    );
-  }
+  if (deps.pid === 1) findings.push(await checkReaping(deps));
   return findings;
+}
+
+async function checkReaping(deps: DoctorDeps): Promise<Finding> {
+  try {
+    await deps.waits();
+    return ok('processes', 'the agent is process 1 and reaps what engines leave behind');
+  } catch (error) {
+    const what = `the agent is process 1 and cannot reap what engines leave behind: ${textOf(error)}`;
+    return warning('processes', what, 'run the container with an init (docker run --init, or tini)');
+  }
 }
 
 /** Starting `vllm` to ask for its version imports half of Python. */
@@ -196,7 +188,7 @@ async function checkEngines(config: AgentConfig, deps: DoctorDeps): Promise<Find
     } else if (kind === 'sim' || kind === 'embedded' || kind === 'command') {
       findings.push(ok(subject, 'offered'));
     } else {
-      findings.push(await checkVersion(subject, catalog.program(kind), deps));
+      findings.push(await checkVersion(kind, catalog.program(kind), deps));
     }
   }
   if (findings.length === 0)
@@ -206,16 +198,33 @@ async function checkEngines(config: AgentConfig, deps: DoctorDeps): Promise<Find
   return findings;
 }
 
-async function checkVersion(subject: string, program: readonly string[], deps: DoctorDeps): Promise<Finding> {
-  const [name = '', ...args] = program;
+/** An interpreter tells its own version, whatever it can import; the engine's is what counts. */
+function versionArgs(name: string, baseArgs: readonly string[], kind: EngineKind): readonly string[] {
+  return /^python[\d.]*$/.test(basename(name))
+    ? ['-c', `import ${kind}; print(${kind}.__version__)`]
+    : [...baseArgs, '--version'];
+}
+
+async function checkVersion(
+  kind: 'vllm' | 'sglang' | 'llamacpp',
+  program: readonly string[],
+  deps: DoctorDeps,
+): Promise<Finding> {
+  const subject = `engine ${kind}`;
+  const [name = '', ...baseArgs] = program;
+  const args = versionArgs(name, baseArgs, kind);
   const file = (await findExecutable(name, deps.env['PATH'])) ?? name;
   const deadline = new AbortController();
   const timer = deps.clock.setTimer(VERSION_TIMEOUT_MS, () => deadline.abort());
   try {
-    const output = await new Tool(file, deps.env).run([...args, '--version'], deadline.signal);
+    const output = await new Tool(file, deps.env).run(args, deadline.signal);
     const line = `${output.stdout}\n${output.stderr}`.trim().split('\n').at(-1) ?? '';
     if (output.code === 0) return ok(subject, `${file}, ${line.slice(0, 80)}`);
-    return problem(subject, `${file} --version failed: ${line.slice(0, 200)}`, 'mend its installation');
+    return problem(
+      subject,
+      `${[file, ...args].join(' ')} failed: ${line.slice(0, 200)}`,
+      'mend its installation',
+    );
   } catch (error) {
     return problem(subject, textOf(error), 'mend its installation');
   } finally {
@@ -232,14 +241,29 @@ async function checkModels(config: AgentConfig, deps: DoctorDeps): Promise<Findi
       return problem('model root', textOf(error), `create ${root}, or take it out of modelRoots`);
     }
   });
+  return [...roots, ...(await checkCache(config, deps))];
+}
+
+/** Where engines put what they fetch. One that offers none that fetches has nothing to lose there. */
+async function checkCache(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
+  const fetching = (['vllm', 'sglang', 'llamacpp'] as const).some(
+    (kind) => config.engines[kind] !== undefined,
+  );
   const cache = hubCacheDir(deps.env);
-  const free = existsSync(cache) ? await freeBytes(cache) : undefined;
-  if (free === undefined) return roots;
-  const finding =
+  if (!fetching && !existsSync(cache)) return [];
+  const place = nearestExisting(cache);
+  try {
+    accessSync(place, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const mend = `make ${place} writable for this user, or set HF_HOME; models under modelRoots need no cache`;
+    return [warning('weights cache', textOf(error), mend)];
+  }
+  const free = (await freeBytes(place)) ?? 0;
+  return [
     free >= DISK_FREE_DOWNLOAD_MIN_BYTES
       ? ok('weights cache', `${cache}, ${gib(free)} free`)
-      : warning('weights cache', `only ${gib(free)} free in ${cache}`, 'free some space, or set HF_HOME');
-  return [...roots, finding];
+      : warning('weights cache', `only ${gib(free)} free in ${cache}`, 'free some space, or set HF_HOME'),
+  ];
 }
 
 const PROBE_TIMEOUT_MS = 60_000;
@@ -268,7 +292,7 @@ async function checkGpus(deps: DoctorDeps): Promise<Finding[]> {
       const mend = 'give the agent CAP_SYSLOG, or set kernel.dmesg_restrict=0';
       notes.push(warning('gpus', 'the kernel log cannot be read, so GPU errors (Xids) are not seen', mend));
     }
-    return [...devices, ...notes];
+    return [...devices, ...checkHolders(probe, deps), ...notes];
   } catch (error) {
     const mend = 'check that the vendor tool answers by hand; or set gpus.driver: none';
     return [problem('gpus', errorChain(error).join(': '), mend)];
@@ -277,50 +301,16 @@ async function checkGpus(deps: DoctorDeps): Promise<Finding[]> {
   }
 }
 
-/** The control plane's own default; its file may say otherwise. */
-const DEFAULT_PORTS = [20_000, 20_999] as const;
-
-function checkPorts(deps: DoctorDeps): Finding[] {
-  const range = deps.readFile('/proc/sys/net/ipv4/ip_local_port_range')?.trim().split(/\s+/).map(Number);
-  const [from = Number.POSITIVE_INFINITY, to = 0] = range ?? [];
-  const [first, last] = DEFAULT_PORTS;
-  const taken = checkTakenPorts(deps);
-  if (from > last || to < first)
-    return [ok('ports', `outgoing connections use ${from} to ${to}, engines ${first} to ${last}`), ...taken];
-  return [
-    warning(
-      'ports',
-      `outgoing connections use ${from} to ${to}, which takes ports of engines (${first} to ${last}) by chance`,
-      `sysctl net.ipv4.ip_local_reserved_ports=${first}-${last}`,
-    ),
-    ...taken,
-  ];
-}
-
-const HOLDERS_NAMED = 5;
-
-/** Ports of the engines that somebody else listens on; engines of an agent carry its marker. */
-function checkTakenPorts(deps: DoctorDeps): Finding[] {
-  const { processes } = deps;
-  const [first, last] = DEFAULT_PORTS;
-  const strangers = deps
-    .listening()
-    .filter((port) => port >= first && port <= last)
-    .map((port) => ({ port, pid: deps.listenerOf(port) }))
-    .filter(({ pid }) => pid === undefined || processes.environment(pid)?.has(MARKER_SHARD) !== true);
-  if (strangers.length === 0) return [];
-  const named = strangers
-    .slice(0, HOLDERS_NAMED)
-    .map(({ port, pid }) =>
-      pid === undefined
-        ? `${port} (by another user)`
-        : `${port} (by ${processes.name(pid) ?? '?'}, pid ${pid})`,
-    );
-  const more = strangers.length - named.length;
-  const message = `ports of engines are taken: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
-  return [
-    warning('ports', message, "the others are used; or set control.portRange in the server's file elsewhere"),
-  ];
+/** Memory of devices in other hands: no start of ours finds room there, and by night nobody remembers whose it is. */
+function checkHolders({ gpus, processes }: GpuProbe, deps: DoctorDeps): Finding[] {
+  const mend = 'end it, or let models that declare gpuMemory share the device';
+  return processes
+    .filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid))
+    .filter(({ pid }) => deps.processes.environment(pid)?.has(MARKER_SHARD) !== true)
+    .map(({ uuid, pid, name, memoryBytes }) => {
+      const what = memoryBytes === undefined ? 'memory' : gib(memoryBytes);
+      return warning('gpu', `${uuid}: ${what} held by pid ${pid} (${name ?? '?'})`, mend);
+    });
 }
 
 const FILES_MIN = 8_192;
@@ -352,44 +342,120 @@ function checkTime(deps: DoctorDeps): Finding[] {
 
 const CONNECT_TIMEOUT_MS = 3_000;
 
-async function checkServer(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
-  const findings: Finding[] = [];
-  for (const path of [config.joinTokenFile, config.tls?.caFile, config.tls?.certFile, config.tls?.keyFile]) {
-    if (path === undefined) continue;
+/** Files the agent proves itself with: there, and nobody else's to read. */
+function checkCredentials(config: AgentConfig, deps: DoctorDeps): Finding[] {
+  const secret = [config.joinTokenFile, config.tls?.keyFile];
+  return [...secret, config.tls?.caFile, config.tls?.certFile].flatMap((path): Finding[] => {
+    if (path === undefined) return [];
     const text = deps.readFile(path);
     if (text === undefined || text.trim() === '')
-      findings.push(
-        problem('credentials', `${path} is missing or empty`, 'put it there; it is read at each dial'),
-      );
+      return [problem('credentials', `${path} is missing or empty`, 'put it there; it is read at each dial')];
+    if (!secret.includes(path) || (modeOf(path) & 0o077) === 0) return [];
+    return [warning('credentials', `others on this machine may use ${path}`, `chmod 600 ${path}`)];
+  });
+}
+
+/** A certificate with less than this left, ms, should have been renewed by now. */
+const RENEWAL_DUE_MS = 14 * 86_400_000;
+
+/** Whether what the files hold makes a connection, now and for a while. */
+function checkCertificates({ tls }: AgentConfig, deps: DoctorDeps): Finding[] {
+  if (tls === undefined) return [];
+  let material: TlsMaterial;
+  try {
+    material = readTls(tls);
+  } catch {
+    // Told where the files are looked at one by one.
+    return [];
   }
+  const nowWallMs = deps.clock.wallMs();
+  const found = tlsProblem(tls, material, nowWallMs);
+  const mend = 'put a new one in its place; it is taken at the next dial';
+  if (found !== undefined) return [problem('certificates', found.message, mend)];
+  const endsWallMs = tlsEndsWallMs(material);
+  if (endsWallMs === undefined) return [];
+  const end = `${tls.certFile} ends at ${new Date(endsWallMs).toISOString()}`;
+  return endsWallMs - nowWallMs < RENEWAL_DUE_MS
+    ? [warning('certificates', end, mend)]
+    : [ok('certificates', end)];
+}
+
+function modeOf(path: string): number {
+  return existsSync(path) ? statSync(path).mode : 0;
+}
+
+async function checkServer(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
+  const findings = [...checkCredentials(config, deps), ...checkCertificates(config, deps)];
   const at = config.server.lastIndexOf(':');
   const address = {
     host: config.server.slice(0, at).replace(/^\[|\]$/g, ''),
     port: Number(config.server.slice(at + 1)),
   };
-  const reached = await listens(address, deps.clock, CONNECT_TIMEOUT_MS);
-  if (reached) findings.push(...(await checkServerTime(config, deps)));
-  const mend = 'start the server, or check agentListen and the firewall; engines would serve on meanwhile';
-  findings.push(
-    reached
-      ? ok('server', `${config.server} accepts connections`)
-      : warning('server', `${config.server} cannot be reached`, mend),
-  );
-  return findings;
+  if (!(await listens(address, deps.clock, CONNECT_TIMEOUT_MS))) {
+    const mend = 'start the server, or check agentListen and the firewall; engines would serve on meanwhile';
+    return [...findings, warning('server', `${config.server} cannot be reached`, mend)];
+  }
+  return [...findings, ...(await checkAnswer(config, deps))];
 }
 
-async function checkServerTime(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
-  const answer = await serverTime(config.server, config.tls, deps.clock, CONNECT_TIMEOUT_MS);
-  if (answer.kind === 'unknown') {
-    const mend =
-      'see that server and tls name the agent listener of a llmgw server, and that it speaks TLS or not';
-    return [warning('server', `${config.server} does not answer as expected: ${answer.reason}`, mend)];
+async function checkAnswer(config: AgentConfig, deps: DoctorDeps): Promise<Finding[]> {
+  const { server } = config;
+  let answer: ServerAnswer;
+  try {
+    answer = await askServer(config, helloToCheck(config, deps), deps.clock, CONNECT_TIMEOUT_MS);
+  } catch (error) {
+    return [problem('server', `${server} could not be asked: ${textOf(error)}`, 'mend what is named above')];
   }
-  const skew = skewText(deps.clock.wallMs() - answer.wallMs);
-  if (skew === undefined) return [ok('clock', "agrees with the server's")];
-  return [
-    warning('clock', `${skew}; times in logs and events will not agree`, 'timedatectl set-ntp true, on both'),
-  ];
+  switch (answer.kind) {
+    case 'welcome':
+      return [ok('server', `${server} would take this agent`), ...checkWelcome(answer.welcome, deps)];
+    case 'refusal':
+      return [refusedFinding(server, answer.refusal)];
+    case 'older':
+      return [
+        warning('server', `${server} is an older llmgw, which cannot be asked more`, 'upgrade it first'),
+      ];
+    case 'stranger': {
+      const what = `${server} answers, but is not llmgw's agent listener (agentListen, default 8082): ${answer.reason}`;
+      return [
+        problem('server', what, 'set server to that address, and see that both ends speak TLS or neither'),
+      ];
+    }
+  }
+}
+
+function refusedFinding(server: string, { code, message }: Refusal): Finding {
+  if (code === 'nodeIdTaken') return problem('node', message, 'until then the server turns this one away');
+  return problem('server', `${server} would turn this agent away: ${message}`, 'mend that first');
+}
+
+function checkWelcome({ wallMs, holder }: Welcome, deps: DoctorDeps): Finding[] {
+  const held = holder === undefined ? [] : [ok('node', `its agent is connected (${holder})`)];
+  if (wallMs === undefined) return held;
+  const skew = skewText(deps.clock.wallMs() - wallMs);
+  const clock =
+    skew === undefined
+      ? ok('clock', "agrees with the server's")
+      : warning(
+          'clock',
+          `${skew}; times in logs and events will not agree`,
+          'timedatectl set-ntp true, on both',
+        );
+  return [...held, clock];
+}
+
+function helloToCheck(config: AgentConfig, { processes, clock }: DoctorDeps): Omit<Hello, 'joinToken'> {
+  const path = resolve(config.stateDir);
+  return helloOf({
+    config,
+    processes,
+    node: identifyNode(config),
+    stateDir: existsSync(path) ? stateDirectory(realpathSync(path)) : undefined,
+    build: 'check',
+    instanceId: randomUUID(),
+    highestTerm: 0,
+    wallMs: clock.wallMs(),
+  });
 }
 
 const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;

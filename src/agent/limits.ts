@@ -10,6 +10,10 @@ export interface AgentTimings {
   readonly logFileMaxBytes: number;
   /** How often it is seen to that a log warden runs while engines do. */
   readonly wardenCheckMs: number;
+  /** How often the orphans of engines are looked for where the agent reaps them: the second look reaps. */
+  readonly reapIntervalMs: number;
+  /** How often it is looked whether process 1 leaves zombies. */
+  readonly initCheckMs: number;
   /** After KILL the kernel may still need this long to tear a process down (pinned GPU memory); then it is reported as surviving. */
   readonly killSettleMs: number;
   /** How often the group is looked at while it ends. */
@@ -52,6 +56,8 @@ export interface AgentTimings {
   readonly sessionProvenMs: number;
   /** Pause after a refusal that waiting alone will not change. */
   readonly refusedPauseMs: number;
+  /** Pause while another agent holds the node id: the longest that a free id goes unused. */
+  readonly takenPauseMs: number;
   /** A dialled stream without welcome for this long is given up. */
   readonly welcomeTimeoutMs: number;
   /** How often facts of the node that change slowly (disk, weights, ports) are looked at. */
@@ -63,6 +69,8 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   logPollMs: 250,
   logFileMaxBytes: 16 * 1024 * 1024,
   wardenCheckMs: 30_000,
+  reapIntervalMs: 1_000,
+  initCheckMs: 10_000,
   killSettleMs: 5_000,
   groupPollMs: 50,
   probeMinMs: 100,
@@ -86,6 +94,7 @@ export const DEFAULT_TIMINGS: AgentTimings = {
   reconnectMaxMs: 15_000,
   sessionProvenMs: 30_000,
   refusedPauseMs: 60_000,
+  takenPauseMs: 10_000,
   welcomeTimeoutMs: 10_000,
   nodeFactsIntervalMs: 30_000,
 };

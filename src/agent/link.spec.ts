@@ -3,8 +3,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { QUICK } from '../../test/support/agent/agent-world.js';
+import { emptyReport } from '../../test/support/agent/empty-report.js';
 import { FakeGateway, type FakeGatewayOptions } from '../../test/support/agent/fake-gateway.js';
 import { TcpProxy } from '../../test/support/agent/tcp-proxy.js';
+import { EXPIRED_TLS, RENEWED_TLS, TEST_TLS } from '../../test/support/test-tls.js';
 import { waitFor } from '../../test/support/wait-for.js';
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
 import { systemClock, type Clock } from '../shared/clock.js';
@@ -23,17 +25,7 @@ const HELLO: Omit<Hello, 'joinToken'> = {
   highestTerm: 0,
 };
 
-const report = (sequence: number): NodeReport => ({
-  sequence,
-  complete: true,
-  gpus: [],
-  shards: [],
-  engines: [],
-  portsTaken: [],
-  weightsPresent: [],
-  conditions: [],
-  uptimeMs: 1,
-});
+const report = (sequence: number): NodeReport => emptyReport({ sequence });
 
 describe('the link', () => {
   let directory: string;
@@ -162,6 +154,98 @@ describe('the link', () => {
     expect(tokens).toEqual(['old', 'new']);
   });
 
+  it('says at each refusal why, and goes on asking: nobody but a person can end it', async () => {
+    const gateway = await gatewayWith({
+      onHello: (stream) =>
+        gateway.refuse(stream, {
+          ...{ code: 'nodeIdTaken', message: 'node id n1 is held by pid 7; stop it first' },
+          ...{ serverBuild: '9', serverProtocolVersion: 1 },
+        }),
+    });
+    dial(gateway.address, {
+      timings: { ...DEFAULT_TIMINGS, ...QUICK, refusedPauseMs: 10, takenPauseMs: 10 },
+    });
+    await waitFor(() => gateway.hellos > 2);
+    const told = log.filter((line) => line.includes('does not take this agent'));
+    expect(told.length).toBeGreaterThan(1);
+    expect(JSON.parse(told[0] ?? '')).toMatchObject({
+      level: 'error',
+      reason: 'refused: node id n1 is held by pid 7; stop it first (server 9)',
+    });
+  });
+
+  it('asks soon while another holds its node id, says so once, and is in when that one is gone', async () => {
+    const gateway = await gatewayWith({
+      onHello: (stream, count) => {
+        const message = 'node id n1 is held by pid 7; stop it first';
+        if (count > 3) gateway.welcome(stream);
+        else
+          gateway.refuse(stream, {
+            ...{ code: 'nodeIdTaken', message, serverBuild: '9', serverProtocolVersion: 1 },
+          });
+      },
+    });
+    const timings = { ...DEFAULT_TIMINGS, ...QUICK, refusedPauseMs: 3_600_000, takenPauseMs: 10 };
+    const link = dial(gateway.address, { timings });
+    await waitFor(() => link.connected);
+    expect(log.filter((line) => line.includes('does not take this agent'))).toHaveLength(1);
+  });
+
+  it('says once that the certificate of the server has ended, and comes back by itself when there is a new one', async () => {
+    const caFile = join(directory, 'ca.crt');
+    const both = (cert: string) => `${cert}\n${TEST_TLS.cert}\n`;
+    writeFileSync(caFile, both(EXPIRED_TLS.cert));
+    const old = await gatewayWith({ tls: EXPIRED_TLS });
+    const link = dial(old.address, { tls: { caFile } });
+    const told = () => log.filter((line) => line.includes('certificate has expired'));
+    await waitFor(() => told().length > 0);
+    expect(link.connected).toBe(false);
+    old.close();
+    await gatewayWith({ tls: TEST_TLS }, old.port);
+    await waitFor(() => link.connected);
+    expect(told()).toHaveLength(1);
+  });
+
+  it('reads its own files anew at each dial: a certificate that was not there yet is taken when it is', async () => {
+    const caFile = join(directory, 'ca.crt');
+    const gateway = await gatewayWith({ tls: TEST_TLS });
+    const link = dial(gateway.address, {
+      tls: { caFile },
+      timings: { ...DEFAULT_TIMINGS, ...QUICK, refusedPauseMs: 50 },
+    });
+    await waitFor(() => log.some((line) => line.includes('cannot dial')));
+    writeFileSync(caFile, TEST_TLS.cert);
+    await waitFor(() => link.connected);
+    expect(log.filter((line) => line.includes('cannot dial'))).toHaveLength(1);
+  });
+
+  it.each([
+    ['is cut off', (file: string) => writeFileSync(file, TEST_TLS.cert.slice(0, 300))],
+    ['is gone', (file: string) => rmSync(file)],
+    ['has ended', (file: string) => writeFileSync(file, EXPIRED_TLS.cert)],
+  ])(
+    'comes back with the certificates of before while a new file %s, and says so once',
+    async (_name, spoil) => {
+      const caFile = join(directory, 'ca.crt');
+      writeFileSync(caFile, TEST_TLS.cert);
+      const gateway = await gatewayWith({ tls: TEST_TLS });
+      const link = dial(gateway.address, { tls: { caFile } });
+      await waitFor(() => link.connected);
+      const told = () => log.filter((line) => line.includes('the certificates in the files are not used'));
+      spoil(caFile);
+      for (const hellos of [1, 2]) {
+        gateway.dropStreams();
+        await waitFor(() => gateway.hellos > hellos && link.connected);
+      }
+      expect(told()).toHaveLength(1);
+      expect(told()[0]).toContain(caFile);
+      writeFileSync(caFile, `${RENEWED_TLS.cert}\n${TEST_TLS.cert}\n`);
+      gateway.dropStreams();
+      await waitFor(() => gateway.hellos > 3 && link.connected);
+      expect(log.filter((line) => line.includes('are in use again'))).toHaveLength(1);
+    },
+  );
+
   it('does not listen to a server of a lower term', async () => {
     const gateway = await gatewayWith({ term: 3 });
     dial(gateway.address, { highestTerm: () => 5 });
@@ -171,8 +255,10 @@ describe('the link', () => {
 
   it('does not send the same logs again when the message was too long for the server', async () => {
     const asked: boolean[] = [];
-    const gateway = await gatewayWith({ silenceLimitMs: 5_000 });
+    // One report a stream: on a slow machine a second could be made before the first has broken it.
+    const gateway = await gatewayWith({ silenceLimitMs: 60_000, heartbeatIntervalMs: 30_000 });
     dial(gateway.address, {
+      heartbeatMs: 30_000,
       report: (sequence, _max, withTails) => {
         asked.push(withTails);
         const big = { type: 'x'.repeat(6_000_000), reason: '', blocksPlacement: false };

@@ -2,8 +2,7 @@
  * The agent's one stream to the server. It may be away for any time: engines serve on, and the first thing a new stream
  * carries is the whole truth. Nothing piles up meanwhile, because a report is made when it can be sent, not before.
  */
-import { readFileSync } from 'node:fs';
-import { credentials, status, type ChannelCredentials, type ServiceError } from '@grpc/grpc-js';
+import { status, type ChannelCredentials, type ServiceError } from '@grpc/grpc-js';
 import type {
   CommandResult,
   Hello,
@@ -29,8 +28,10 @@ import type { Clock, Timer } from '../shared/clock.js';
 import { errorChain } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
+import { DialCertificates, readToken } from './dial-credentials.js';
 import type { AgentTimings } from './limits.js';
 import { FIRST_DIAL, nextDial, type DialEnd } from './reconnect.js';
+import type { TlsProblem } from '../shared/tls-files.js';
 import { pause, within } from './wait.js';
 
 /** How long an ending agent waits for its last report to be taken. */
@@ -70,8 +71,12 @@ export class AgentLink {
   /** After a message was too long for the server the same bytes are not sent again. */
   private withTails = true;
   private lastTold = '';
+  private refusalToldMs = -Infinity;
+  private readonly certificates: DialCertificates;
 
-  constructor(private readonly deps: LinkDeps) {}
+  constructor(private readonly deps: LinkDeps) {
+    this.certificates = new DialCertificates(deps.tls, (problem) => this.tellCertificates(problem));
+  }
 
   get connected(): boolean {
     return this.session?.isOpen ?? false;
@@ -108,13 +113,13 @@ export class AgentLink {
   }
 
   private async dial(): Promise<DialEnd> {
-    const { server, logger } = this.deps;
+    const { server, logger, clock } = this.deps;
     let hello: Hello;
     let channel: ChannelCredentials;
     try {
       // Read at each dial: tokens and certificates are rotated under a running agent.
       hello = { ...this.deps.hello(), ...readToken(this.deps.joinTokenFile) };
-      channel = readCredentials(this.deps.tls);
+      channel = this.certificates.next(clock.wallMs());
     } catch (error) {
       this.tell(`cannot dial: ${errorChain(error).join(': ')}`);
       return { kind: 'refused' };
@@ -136,8 +141,33 @@ export class AgentLink {
     this.session = undefined;
     this.deps.closed();
     this.withTails = end.code !== status.RESOURCE_EXHAUSTED;
-    if (!this.ended.signal.aborted) this.tell(end.reason);
+    if (!this.ended.signal.aborted) this.tellEnd(end);
     return end.dial;
+  }
+
+  private tellCertificates(problem: TlsProblem | undefined): void {
+    const { logger } = this.deps;
+    if (problem === undefined) logger.info('the certificates in the files are in use again');
+    else
+      logger.warn(
+        { reason: problem.message },
+        'the certificates in the files are not used, but those before',
+      );
+  }
+
+  /** A refusal ends by somebody's doing alone: it is told again and again, though not with every try, or it would be forgotten. */
+  private tellEnd({ dial, reason }: SessionEnd): void {
+    if (dial.kind !== 'refused' && dial.kind !== 'taken') return this.tell(reason);
+    const { server, logger, clock, timings } = this.deps;
+    const nowMs = clock.monotonicMs();
+    const again = nowMs - this.refusalToldMs >= timings.refusedPauseMs / 2;
+    if (reason === this.lastTold && !again) return;
+    this.lastTold = reason;
+    this.refusalToldMs = nowMs;
+    logger.error(
+      { server, reason },
+      'the server does not take this agent; it asks again, and engines serve on',
+    );
   }
 
   /** The log says a reason once, not with every try. */
@@ -265,7 +295,8 @@ class Session {
 
   private refused(refusal: Refusal): void {
     const by = refusal.serverBuild === '' ? '' : ` (server ${refusal.serverBuild})`;
-    this.end({ reason: `refused: ${refusal.message}${by}`, dial: { kind: 'refused' } });
+    const dial: DialEnd = { kind: refusal.code === 'nodeIdTaken' ? 'taken' : 'refused' };
+    this.end({ reason: `refused: ${refusal.message}${by}`, dial });
   }
 
   private ordered(order: Orders): void {
@@ -329,14 +360,14 @@ class Session {
       status.UNAUTHENTICATED,
       status.PERMISSION_DENIED,
       status.FAILED_PRECONDITION,
-      status.ALREADY_EXISTS,
       status.UNIMPLEMENTED,
     ];
-    const refused = refusing.includes(error.code);
+    const dial = error.code === status.ALREADY_EXISTS ? 'taken' : 'refused';
+    const refused = dial === 'taken' || refusing.includes(error.code);
     this.end({
       reason: error.details || error.message,
       code: error.code,
-      ...(refused ? { dial: { kind: 'refused' } } : {}),
+      ...(refused ? { dial: { kind: dial } } : {}),
     });
   }
 
@@ -356,14 +387,4 @@ class Session {
       ...(how.code === undefined ? {} : { code: how.code }),
     });
   }
-}
-
-function readToken(path: string | undefined): { joinToken?: string } {
-  return path === undefined ? {} : { joinToken: readFileSync(path, 'utf8').trim() };
-}
-
-function readCredentials(tls: AgentTlsConfig | undefined): ChannelCredentials {
-  if (tls === undefined) return credentials.createInsecure();
-  const read = (path: string | undefined): Buffer | null => (path === undefined ? null : readFileSync(path));
-  return credentials.createSsl(read(tls.caFile), read(tls.keyFile), read(tls.certFile));
 }

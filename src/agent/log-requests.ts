@@ -1,7 +1,7 @@
 /** Serves logs to whoever asks through the server: the kept end of a run, and what comes after it. */
 import type { LogChunk, LogRequest } from '../agent-protocol/messages.js';
 import { LOG_CHUNK_MAX_BYTES, LOG_REQUESTS_MAX } from './limits.js';
-import { redactor } from './redact.js';
+import type { Redact } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
 import type { ShardRunner } from './shard-runner.js';
 
@@ -9,6 +9,8 @@ export interface LogRequestsDeps {
   find(shardId: string): ShardRunner | undefined;
   /** Where a shard's files are, also of one that is gone. */
   directoryOf(shardId: string): string;
+  /** What must be taken out of them. */
+  redactorOf(shardId: string): Redact;
   /** False when the stream takes nothing now; `drained` is called once it does again. */
   send(chunk: LogChunk): boolean;
 }
@@ -86,8 +88,7 @@ export class LogRequests {
   private fromFile({ shardId, previous }: LogRequest): Promise<string[]> {
     const directory = this.deps.directoryOf(shardId);
     const path = previous ? RunLog.previousFile(directory) : RunLog.currentFile(directory);
-    // Values are forgotten with their run; their shapes are not.
-    return readLogFile(path, redactor([]));
+    return readLogFile(path, this.deps.redactorOf(shardId));
   }
 
   /** False when too much waits already. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { LOG_LINE_MAX_CHARS } from './limits.js';
 import { cleanLine, LineSplitter, tailBytes } from './log-text.js';
+import { redactor } from './redact.js';
 
 const bytes = (text: string): Uint8Array => Buffer.from(text, 'utf8');
 
@@ -17,6 +18,7 @@ describe('cleanLine', () => {
     ['10%\r50%\r100%', '100%'],
     ['whole line\r', 'whole line'],
     ['\x1b', ''],
+    ['\x1b]0;title without end ERROR: out of memory', '0;title without end ERROR: out of memory'],
   ])('%j becomes %j', (raw, clean) => {
     expect(cleanLine(raw)).toBe(clean);
   });
@@ -25,6 +27,17 @@ describe('cleanLine', () => {
     const line = cleanLine('x'.repeat(6_000_000));
     expect(line).toHaveLength(LOG_LINE_MAX_CHARS);
     expect(line).toMatch(/\[cut\]$/);
+  });
+
+  it('never cuts a secret in two, nor a character', () => {
+    const redact = redactor(['plain-words-of-mine']);
+    for (let before = LOG_LINE_MAX_CHARS - 40; before <= LOG_LINE_MAX_CHARS; before++) {
+      const line = cleanLine(`${'x'.repeat(before)}plain-words-of-mine${'y'.repeat(100)}`, redact);
+      expect(line).not.toMatch(/xp/);
+      expect(line.length).toBeLessThanOrEqual(LOG_LINE_MAX_CHARS);
+    }
+    for (const shift of ['', 'x'])
+      expect(cleanLine(shift + '😀'.repeat(LOG_LINE_MAX_CHARS))).toMatch(/^x?(?:😀)+ …\[cut\]$/u);
   });
 });
 

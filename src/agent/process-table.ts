@@ -10,7 +10,7 @@ export interface ProcessFacts {
   readonly parentPid: number;
   readonly groupId: number;
   readonly sessionId: number;
-  /** Ended, but not yet reaped by its parent: holds nothing any more. */
+  /** Ended with all its threads, but not yet reaped by its parent: holds nothing any more. */
   readonly zombie: boolean;
   /** Start time in clock ticks since boot; with the pid it is unique within a boot. */
   readonly startTicks: number;
@@ -23,6 +23,8 @@ export interface ProcessTable {
   readonly canIdentify: boolean;
   read(pid: number): ProcessFacts | undefined;
   list(): ProcessFacts[];
+  /** Pids of a process's children, zombies included. */
+  childrenOf(pid: number): number[];
   /** The environment a process was started with; undefined when it is gone or not ours to read. */
   environment(pid: number): ReadonlyMap<string, string> | undefined;
   /** The file its standard output or standard error goes to; undefined for a pipe, a terminal, or a process not ours to look at. */
@@ -35,7 +37,8 @@ export interface ProcessTable {
 
 /**
  * Parses `/proc/PID/stat`. The name in brackets may hold blanks and brackets itself (`(sd) (x)`), so fields are counted
- * from the last closing one.
+ * from the last closing one. The kernel shows a process as a zombie once its first thread has ended: one that was killed
+ * with another thread stuck in a driver looks ended and still holds all its memory, so threads are counted.
  */
 export function parseStat(text: string): ProcessFacts | undefined {
   const end = text.lastIndexOf(')');
@@ -48,7 +51,7 @@ export function parseStat(text: string): ProcessFacts | undefined {
     parentPid: number(1),
     groupId: number(2),
     sessionId: number(3),
-    zombie: fields[0] === 'Z' || fields[0] === 'X',
+    zombie: fields[0] === 'X' || (fields[0] === 'Z' && !(number(17) > 1)),
     startTicks: number(19),
     cpuTicks: number(11) + number(12),
   };
@@ -80,19 +83,26 @@ class LinuxProcessTable implements ProcessTable {
       .filter((facts) => facts !== undefined);
   }
 
+  childrenOf(pid: number): number[] {
+    const lists = entries(`/proc/${pid}/task`).map((thread) =>
+      readText(`/proc/${pid}/task/${thread}/children`),
+    );
+    // Not every kernel lists them.
+    if (lists.every((text) => text === undefined))
+      return this.list()
+        .filter(({ parentPid }) => parentPid === pid)
+        .map((facts) => facts.pid);
+    return lists.flatMap((text) => text?.match(/\d+/g)?.map(Number) ?? []);
+  }
+
   environment(pid: number): ReadonlyMap<string, string> | undefined {
-    const text = readText(`/proc/${pid}/environ`);
+    const text =
+      readText(`/proc/${pid}/environ`) ?? this.ofOtherThread(pid, (path) => readText(`${path}/environ`));
     return text === undefined ? undefined : parseEnvironment(text);
   }
 
   output(pid: number): string | undefined {
-    // Engines close one of them or send it elsewhere more often than both.
-    for (const fd of [1, 2]) {
-      const path = linkTarget(`/proc/${pid}/fd/${fd}`);
-      if (path?.startsWith('/') === true && !path.startsWith('/dev/'))
-        return path.replace(/ \(deleted\)$/, '');
-    }
-    return undefined;
+    return outputOf(`/proc/${pid}`) ?? this.ofOtherThread(pid, outputOf);
   }
 
   name(pid: number): string | undefined {
@@ -101,6 +111,14 @@ class LinuxProcessTable implements ProcessTable {
 
   bootId(): string | undefined {
     return readText('/proc/sys/kernel/random/boot_id')?.trim();
+  }
+
+  /** What a process is asked for is told by its first thread; when that has ended alone, another knows. */
+  private ofOtherThread<T>(pid: number, ask: (path: string) => T | undefined): T | undefined {
+    const stat = readText(`/proc/${pid}/stat`);
+    if (stat === undefined || !isLeaderless(stat)) return undefined;
+    const thread = entries(`/proc/${pid}/task`).find((name) => name !== String(pid));
+    return thread === undefined ? undefined : ask(`/proc/${pid}/task/${thread}`);
   }
 }
 
@@ -113,6 +131,9 @@ class BasicProcessTable implements ProcessTable {
     return { pid, parentPid: 0, groupId: pid, sessionId: pid, zombie: false, startTicks: 0, cpuTicks: 0 };
   }
   list(): ProcessFacts[] {
+    return [];
+  }
+  childrenOf(): number[] {
     return [];
   }
   environment(): undefined {
@@ -144,6 +165,28 @@ export function signalProcess(pid: number, signal: NodeJS.Signals | 0): boolean 
     // EPERM: it lives, but belongs to somebody else now.
     if (errorCode(error) === 'ESRCH' || errorCode(error) === 'EPERM') return false;
     throw error;
+  }
+}
+
+/** The first thread has ended, others run on. */
+function isLeaderless(stat: string): boolean {
+  return stat.charAt(stat.lastIndexOf(')') + 2) === 'Z' && parseStat(stat)?.zombie === false;
+}
+
+/** Engines close one of the two or send it elsewhere more often than both. */
+function outputOf(process: string): string | undefined {
+  for (const fd of [1, 2]) {
+    const path = linkTarget(`${process}/fd/${fd}`);
+    if (path?.startsWith('/') === true && !path.startsWith('/dev/')) return path.replace(/ \(deleted\)$/, '');
+  }
+  return undefined;
+}
+
+function entries(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
   }
 }
 

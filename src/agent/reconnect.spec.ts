@@ -39,6 +39,11 @@ describe('nextDial', () => {
     expect(pauses([{ kind: 'refused' }], () => 0)).toEqual([30_000]);
   });
 
+  it('asks soon again while another holds the node id, and never all at the same moment', () => {
+    expect(pauses([{ kind: 'taken' }], top)).toEqual([10_000]);
+    expect(pauses([{ kind: 'taken' }], () => 0)).toEqual([5_000]);
+  });
+
   it('spreads two hundred agents that lost the same server', () => {
     const random = seededRandom(7);
     const perSecond = new Map<number, number>();

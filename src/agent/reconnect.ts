@@ -8,7 +8,9 @@ export type DialEnd =
   /** Nobody there, or no welcome. */
   | { readonly kind: 'failed' }
   /** The server said no; asking again soon changes nothing. */
-  | { readonly kind: 'refused' };
+  | { readonly kind: 'refused' }
+  /** Another agent holds the node id: the place is free the moment that one is known to be gone. */
+  | { readonly kind: 'taken' };
 
 export interface DialMemory {
   readonly failures: number;
@@ -18,7 +20,7 @@ export const FIRST_DIAL: DialMemory = { failures: 0 };
 
 export type DialLimits = Pick<
   AgentTimings,
-  'reconnectBaseMs' | 'reconnectMaxMs' | 'sessionProvenMs' | 'refusedPauseMs'
+  'reconnectBaseMs' | 'reconnectMaxMs' | 'sessionProvenMs' | 'refusedPauseMs' | 'takenPauseMs'
 >;
 
 export function nextDial(
@@ -31,6 +33,9 @@ export function nextDial(
     case 'refused':
       // Never at once, and never all at the same moment.
       return { memory, pauseMs: limits.refusedPauseMs * (0.5 + random() / 2) };
+    case 'taken':
+      // Whoever replaces a broken machine waits for nothing else.
+      return { memory, pauseMs: limits.takenPauseMs * (0.5 + random() / 2) };
     case 'lost':
       // A server that accepts and hangs up must not look like a healthy one.
       if (end.livedMs >= limits.sessionProvenMs)

@@ -18,6 +18,7 @@ describe('redactor', () => {
     ["{'hf_token': 'abcd1234'}", 'abcd1234'],
     ['Authorization: Bearer abc.def', 'abc.def'],
     ['password: hunter22', 'hunter22'],
+    ['ProxyError: http://me:pa55@proxy:3128/ refused', 'pa55'],
   ])('masks %j', (text, secret) => {
     expect(redact(text)).not.toContain(secret);
     expect(redact(text)).toContain('[redacted]');
@@ -28,9 +29,16 @@ describe('redactor', () => {
     "api_key=None, hf_token='None'",
     'the tokenizer has 128 special tokens',
     'Using max_tokens: 4096 and prompt tokens 12',
+    'listening on http://127.0.0.1:8000/v1, see mailto:a@b.c',
     'INFO: 127.0.0.1:1234 - "POST /v1/chat/completions HTTP/1.1" 200 OK',
   ])('leaves %j as it is', (text) => {
     expect(redact(text)).toBe(text);
+  });
+
+  it('takes out each line of a secret of several', () => {
+    const key = redactor(['-----BEGIN KEY-----\nMIIEvQIBADANBg\r\n  kqhkiG9w0BAQ\nend\n']);
+    expect(key('key is MIIEvQIBADANBg')).toBe('key is [redacted]');
+    expect(key('kqhkiG9w0BAQ at the end')).toBe('[redacted] at the end');
   });
 
   it('knows names of secrets', () => {

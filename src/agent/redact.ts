@@ -16,6 +16,8 @@ const NAMED: readonly RegExp[] = [
   /(--[\w-]*(?:key|token|secret|password)(?:=|["']?,?\s+["']?))([^\s"',;)\]}]{4,})/gi,
   /((?:api[-_]?key|auth[-_]?token|access[-_]?token|hf[-_]?token|password|secret)["']?\s*[:=]\s*["']?)([^\s"',;)\]}]{4,})/gi,
   /(\bbearer\s+)([^\s"',;)\]}]{4,})/gi,
+  // A proxy's or an index's own: `http://user:password@host`.
+  /(\b[a-z][a-z0-9+.-]{1,15}:\/\/[^\s/:@]*:)([^\s/@]+)(?=@)/gi,
 ];
 /** Values that say "none given". */
 const NO_SECRET = new Set(['None', 'null', 'True', 'False', 'true', 'false', 'undefined', MASK]);
@@ -30,7 +32,10 @@ export type Redact = (text: string) => string;
 
 /** A redactor that knows these values besides the general shapes. */
 export function redactor(secrets: Iterable<string>): Redact {
-  const known = [...new Set(secrets)]
+  // A file's lines are printed one by one.
+  const known = [
+    ...new Set([...secrets].flatMap((secret) => secret.split(/\r?\n/)).map((line) => line.trim())),
+  ]
     .filter((secret) => secret.length >= MIN_KNOWN_CHARS)
     // A secret that contains another must go first, or its rest would stay.
     .sort((a, b) => b.length - a.length);

@@ -31,7 +31,7 @@ export class RunLog {
   private readonly ring: string[] = [];
   private readonly listeners = new Set<LogListener>();
   private readonly ended = new AbortController();
-  private splitter = new LineSplitter();
+  private splitter: LineSplitter;
   private file: FileHandle | undefined;
   private position = 0;
   private reading: Promise<void> = Promise.resolve();
@@ -41,7 +41,9 @@ export class RunLog {
     private readonly directory: string,
     private readonly redact: Redact,
     private readonly deps: RunLogDeps,
-  ) {}
+  ) {
+    this.splitter = new LineSplitter(redact);
+  }
 
   static currentFile(directory: string): string {
     return join(directory, 'current.log');
@@ -76,7 +78,7 @@ export class RunLog {
 
   /** Cleaned, redacted lines, oldest first; the unfinished line is the last. */
   lines(): readonly string[] {
-    const unfinished = this.unfinished();
+    const unfinished = this.splitter.unfinished();
     return unfinished === '' ? this.ring : [...this.ring, unfinished];
   }
 
@@ -134,7 +136,7 @@ export class RunLog {
   }
 
   private skipTo(position: number): void {
-    this.splitter = new LineSplitter();
+    this.splitter = new LineSplitter(this.redact);
     this.push([`[${position - this.position} bytes of output skipped]`]);
     this.position = position;
   }
@@ -145,18 +147,14 @@ export class RunLog {
   }
 
   private take(chunk: Uint8Array): void {
-    this.push(this.splitter.push(chunk).map(this.redact));
+    this.push(this.splitter.push(chunk));
   }
 
   private push(lines: readonly string[]): void {
     this.ring.push(...lines);
     if (this.ring.length > LOG_RING_LINES) this.ring.splice(0, this.ring.length - LOG_RING_LINES);
-    const unfinished = this.unfinished();
+    const unfinished = this.splitter.unfinished();
     for (const listener of this.listeners) listener(lines, unfinished);
-  }
-
-  private unfinished(): string {
-    return this.redact(this.splitter.unfinished());
   }
 }
 
@@ -173,10 +171,10 @@ export async function readLogFile(path: string, redact: Redact): Promise<string[
     const start = Math.max(0, size - 1024 * 1024);
     const buffer = Buffer.alloc(size - start);
     const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
-    const splitter = new LineSplitter();
+    const splitter = new LineSplitter(redact);
     const lines = splitter.push(buffer.subarray(0, bytesRead));
     const last = splitter.unfinished();
-    return [...lines, ...(last === '' ? [] : [last])].map(redact).slice(-LOG_RING_LINES);
+    return [...lines, ...(last === '' ? [] : [last])].slice(-LOG_RING_LINES);
   } finally {
     await file.close();
   }

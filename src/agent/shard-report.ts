@@ -24,7 +24,8 @@ export interface ShardSeen {
 export function shardReport(spec: ShardSpec, seen: ShardSeen): ShardReport {
   const { end, text, phase } = seen;
   const unhealthy = phase === 'unhealthy';
-  const tail = end !== undefined || unhealthy ? tailBytes(seen.lines, LOG_TAIL_MAX_BYTES) : '';
+  const wentWrong = unhealthy || (end !== undefined && end.verdict !== 'stopped');
+  const tail = wentWrong ? tailBytes(seen.lines, LOG_TAIL_MAX_BYTES) : '';
   return {
     shardId: spec.shardId,
     replicaId: spec.replicaId,

@@ -303,7 +303,7 @@ describe('a shard', () => {
     const ready = await inPhase('ready');
     gateway.stop('r1-0', 1, 200);
     const stopped = await inPhase('exited');
-    expect(stopped.verdict).toBeUndefined();
+    expect(stopped.verdict).toBe('stopped');
     expect(() => process.kill(ready.pid ?? 0, 0)).toThrow('ESRCH');
   });
 
@@ -357,10 +357,53 @@ describe('a shard', () => {
     expect(hung.message).toMatch(/idle, and 2 requests/);
   });
 
+  // An engine that answers no new request for as long as it works was killed eight times a day; one that did not work any
+  // more, and said that it was well, was never.
+  it('is left alone while its counters move, and is hung when requests stand still or the process does', async () => {
+    const busy = new AgentEngineConfig();
+    busy.binary = process.execPath;
+    busy.baseArgs = [
+      '-e',
+      `const http = require('node:http'); let posts = 0, tokens = 0, frozen = false;
+       http.createServer((req, res) => {
+         if (req.url === '/freeze') { frozen = true; return res.end(); }
+         if (req.url === '/thaw') { frozen = false; return res.end(); }
+         if (req.url === '/metrics') {
+           if (!frozen) tokens += 1;
+           return res.end('vllm:num_requests_running 1\\nvllm:generation_tokens_total ' + tokens + '\\n');
+         }
+         if (req.url === '/v1/models') return res.end('{"data":[{"id":"m1"}]}');
+         if (req.method === 'POST' && ++posts > 1) return;
+         if (posts > 0 && req.url === '/health') return;
+         res.end('{"choices":[{}]}');
+       }).listen(+process.argv[1], '127.0.0.1')`,
+      '{port}',
+    ];
+    config.engines.command = busy;
+    await agent({ stallMs: 1_500, canaryIntervalMs: 100, probeTimeoutMs: 700 });
+    const port = await freePort();
+    gateway.start(startCommand(port));
+    const { pid } = await inPhase('ready');
+    gateway.messages.length = 0;
+    await waitFor(() => gateway.reports.length > 10, { what: 'heartbeats while it is busy' });
+    expect(phasesSeen()).toEqual(['ready']);
+
+    await fetch(`http://127.0.0.1:${port}/freeze`);
+    expect(await inPhase('unhealthy')).toMatchObject({ pid, verdict: 'hung' });
+    await fetch(`http://127.0.0.1:${port}/thaw`);
+    await inPhase('ready');
+
+    process.kill(pid ?? 0, 'SIGSTOP');
+    expect(await inPhase('unhealthy')).toMatchObject({ pid, verdict: 'hung' });
+    process.kill(pid ?? 0, 'SIGCONT');
+    expect(await inPhase('ready')).toMatchObject({ pid, generation: 1 });
+  });
+
   it('waits for a GPU that another shard holds, and says so without starting', async () => {
     config.gpus.driver = 'static';
     config.gpus.static = [{ uuid: 'GPU-0', type: 'T4' }];
-    await agent();
+    // Long enough for the other shard to end within it, on a busy machine too.
+    await agent({ gpuWaitMs: 4_000 });
     const held = { gpuUuids: ['GPU-0'] };
     gateway.start(startCommand(await freePort(), held));
     await inPhase('ready');

@@ -29,8 +29,8 @@ import type { LogWarden } from './log-warden.js';
 import { optional } from './optional.js';
 import { planStart } from './plan-start.js';
 import type { ProcessTable } from './process-table.js';
-import { redactor, SECRET_NAME } from './redact.js';
 import { readLogFile, RunLog } from './run-log.js';
+import { secretsOf, secretVariables, type SecretMemory } from './secrets.js';
 import { shardDirectory } from './shard-directory.js';
 import { shardReport } from './shard-report.js';
 import { shardSpecOf, type ShardSpec } from './shard-spec.js';
@@ -59,6 +59,7 @@ export interface RunnerDeps extends WatchDeps {
   readonly checks: StartChecksDeps;
   readonly launch: LaunchSettings;
   readonly warden: Pick<LogWarden, 'ensure'>;
+  readonly secrets: SecretMemory;
   /** Directory with one directory per shard: logs, and the engine's working directory. */
   readonly shardsDir: string;
   /** Makes the state durable; false when that failed, with the reason logged. */
@@ -75,7 +76,7 @@ type Outcome =
   /** The agent ends and the engine serves on. */
   | { readonly kind: 'left' };
 
-const STOPPED: StoredEnd = { message: 'stopped as asked' };
+const STOPPED: StoredEnd = { verdict: 'stopped', message: 'stopped as asked' };
 /** The rest of a group whose leader ended by itself has nothing left to finish. */
 const LEFTOVER_GRACE_MS = 2_000;
 
@@ -143,7 +144,8 @@ export class ShardRunner {
     const runner = new ShardRunner(stored.spec, deps);
     runner.loadMs = stored.loadMs;
     runner.memoryPeakBytes = stored.memoryPeakBytes;
-    runner.lastLines = await readLogFile(RunLog.currentFile(runner.directory), redactor([]));
+    const redact = deps.secrets.redactorOfKept(stored.spec.shardId);
+    runner.lastLines = await readLogFile(RunLog.currentFile(runner.directory), redact);
     runner.finish(unseen ? { ...end, ...readVerdict({}, runner.lastLines) } : end);
     return runner;
   }
@@ -291,16 +293,17 @@ export class ShardRunner {
 
   private async spawn(launch: Launch): Promise<void> {
     this.setPhase('starting', undefined);
-    this.log = new RunLog(this.directory, redactor(launch.secrets), this.deps);
+    const { file, args, env, secrets } = launch;
+    const redact = this.deps.secrets.redactorFor(this.spec.shardId, secrets);
+    this.log = new RunLog(this.directory, redact, this.deps);
     const cwd = join(this.directory, 'work');
     mkdirSync(cwd, { recursive: true, mode: 0o700 });
     // Written down before the start: an agent that dies in between finds the engine by its marker and knows of it.
     if (!this.deps.persist())
       throw new SpawnError('diskFull', 'the agent cannot write its state, so it starts nothing', undefined);
-    const { file, args, env } = launch;
     this.process = await this.deps.supervisor.start(
       this.spec,
-      { file, args, env, cwd },
+      { file, args, env: { ...env, ...secretVariables(env, secrets) }, cwd },
       this.log.openForRun(),
     );
     await this.log.follow();
@@ -315,9 +318,9 @@ export class ShardRunner {
 
   private async takeOver(identity: ProcessIdentity): Promise<StoredEnd | undefined> {
     const driver = this.deps.engines.driver(this.spec.engine);
-    const environment = this.deps.processes.environment(identity.pid) ?? new Map<string, string>();
-    const secrets = [...environment].filter(([name]) => SECRET_NAME.test(name)).map(([, value]) => value);
-    this.log = new RunLog(this.directory, redactor(secrets), this.deps);
+    const secrets = secretsOf(this.deps.processes.environment(identity.pid));
+    const redact = this.deps.secrets.redactorFor(this.spec.shardId, secrets);
+    this.log = new RunLog(this.directory, redact, this.deps);
     try {
       await this.log.follow(true);
     } catch (error) {

@@ -4,7 +4,7 @@ import type { NodeCondition, ShardReport } from '../domain/cluster.js';
 import { errorChain } from '../shared/errors.js';
 import type { RefusalCause } from '../domain/reconcile/refusal.js';
 import type { Logger } from '../shared/logger.js';
-import { planAdoption } from './adoption.js';
+import { planAdoption, type AdoptionPlan } from './adoption.js';
 import type { GpuHolder } from './gpu/emptiness.js';
 import { EXITED_SHARDS_MAX, SHARD_DIRECTORIES_MAX } from './limits.js';
 import { ownershipOf, type EngineOwner } from './ownership.js';
@@ -41,11 +41,13 @@ export class ShardSet {
   private readonly generations: Map<string, number>;
   private readonly marked = new Map<number, { readonly startTicks: number; readonly ours: boolean }>();
   private term: number;
+  private portRange: AgentState['portRange'];
   private readonly notes: NodeCondition[] = [];
 
   constructor(private readonly deps: ShardSetDeps) {
     this.term = deps.loaded.state.highestTerm;
     this.generations = new Map(deps.loaded.state.generations);
+    this.portRange = deps.loaded.state.portRange;
   }
 
   get highestTerm(): number {
@@ -59,15 +61,20 @@ export class ShardSet {
     this.persist();
   }
 
+  /** Keeps what ports the server gives to engines, for whoever looks the machine over. */
+  learnPorts(portRange: AgentState['portRange']): void {
+    if (portRange === undefined || portRange.join() === this.portRange?.join()) return;
+    this.portRange = portRange;
+    this.persist();
+  }
+
   /** Takes over what runs, stops what nobody knows; to be awaited before any command is taken. */
   async recover(): Promise<void> {
     const { loaded, logger, processes, owner } = this.deps;
-    const rebuild = loaded.movedAside !== undefined;
-    if (rebuild) {
+    if (loaded.movedAside !== undefined)
       logger.warn({ file: loaded.movedAside }, 'the state file could not be read and was moved aside');
-      this.note('StateFileRebuilt', 'the state file could not be read; engines were found by their markers');
-    }
-    const plan = planAdoption(owner, loaded.state.shards, processes, rebuild);
+    const plan = planAdoption(owner, loaded.state.shards, processes, loaded.lost);
+    this.noteLost(loaded, plan);
     for (const { stored, identity } of plan.adopt) {
       logger.info({ shard: stored.spec.shardId, pid: identity.pid }, 'engine of an earlier agent taken over');
       this.add(ShardRunner.adopt(stored, identity, this.runnerDeps()));
@@ -148,6 +155,7 @@ export class ShardSet {
       this.deps.changed();
       return { commandId, outcome: 'already' };
     }
+    this.deps.logger.info({ shard: shardId, generation, graceMs: order.graceMs }, 'shard is being stopped');
     void present.stop(order.graceMs);
     return { commandId, outcome: 'accepted' };
   }
@@ -296,6 +304,7 @@ export class ShardSet {
       generations: [...this.generations],
       shards: [...this.runners.values()].map((runner) => runner.stored()),
       gpus: this.deps.gpus(),
+      ...(this.portRange === undefined ? {} : { portRange: this.portRange }),
     };
     const saved = stateFile.save(state);
     if (stateFile.writeError !== before) {
@@ -303,6 +312,13 @@ export class ShardSet {
       this.deps.changed();
     }
     return saved;
+  }
+
+  /** On a first start there is no record either, but nothing that runs. */
+  private noteLost({ lost, movedAside }: LoadedState, { adopt }: AdoptionPlan): void {
+    if (!lost || (movedAside === undefined && adopt.length === 0)) return;
+    const what = movedAside === undefined ? 'was gone' : 'could not be read';
+    this.note('StateFileRebuilt', `the state file ${what}; engines were found by their markers`);
   }
 
   private note(type: string, reason: string): void {

@@ -38,9 +38,9 @@ describe('the state file', () => {
 
   it('reads back what was written, readable by nobody else', () => {
     const file = new StateFile(directory);
-    expect(file.load(1)).toEqual({ state: EMPTY_STATE });
+    expect(file.load(1)).toEqual({ state: EMPTY_STATE, lost: true });
     expect(file.save(state)).toBe(true);
-    expect(new StateFile(directory).load(1)).toEqual({ state });
+    expect(new StateFile(directory).load(1)).toEqual({ state, lost: false });
     expect(statSync(path()).mode & 0o777).toBe(0o600);
     expect(readdirSync(directory)).toEqual(['agent-state.json']);
   });
@@ -52,12 +52,29 @@ describe('the state file', () => {
     ['another version', '{"version":99,"highestTerm":1,"shards":[],"gpus":[]}'],
     ['a shard without an id', '{"version":1,"highestTerm":1,"shards":[{"spec":{}}],"gpus":[]}'],
     ['another document', '[]'],
+    [
+      'a process that is none',
+      JSON.stringify({ version: 1, ...state, shards: [{ ...state.shards[0], process: null }] }),
+    ],
+    [
+      'an end without words',
+      JSON.stringify({ version: 1, ...state, shards: [{ ...state.shards[0], end: {} }] }),
+    ],
   ])('moves %s aside and keeps it for a person to see', (_what, text) => {
     writeFileSync(path(), text);
     const loaded = new StateFile(directory).load(42);
-    expect(loaded).toEqual({ state: EMPTY_STATE, movedAside: `${path()}.unreadable-42` });
+    expect(loaded).toEqual({ state: EMPTY_STATE, lost: true, movedAside: `${path()}.unreadable-42` });
     expect(readFileSync(`${path()}.unreadable-42`, 'utf8')).toBe(text);
     expect(existsSync(path())).toBe(false);
+  });
+
+  it('is read without what makes no sense in its lists', () => {
+    const generations = [null, 'x', ['r1-0', 3], ['r2-0', '4'], []];
+    writeFileSync(
+      path(),
+      JSON.stringify({ version: 1, ...state, generations, gpus: [...state.gpus, null, {}] }),
+    );
+    expect(new StateFile(directory).load(1)).toEqual({ state, lost: false });
   });
 
   it('keeps the old content when it cannot write, and says why', () => {

@@ -19,6 +19,7 @@ import type { Held } from './gpu/health-policy.js';
 import { parseShardSpec, type ShardSpec } from './shard-spec.js';
 import type { ProcessExit, ProcessIdentity } from './supervisor.js';
 
+const STATE_FILE = 'agent-state.json';
 /** Grows when a reader of the old form would misunderstand the new one. */
 const STATE_VERSION = 1;
 
@@ -35,7 +36,7 @@ export interface StoredShard {
 }
 
 export interface StoredEnd extends ProcessExit {
-  /** Undefined when it was stopped as asked. */
+  /** Absent in files of agents that knew no word for a stop as asked. */
   readonly verdict?: Verdict;
   readonly message: string;
 }
@@ -54,13 +55,17 @@ export interface AgentState {
   readonly generations: readonly (readonly [shardId: string, generation: number])[];
   readonly shards: readonly StoredShard[];
   readonly gpus: readonly StoredGpu[];
+  /** First and last port of engines, as the server last told. */
+  readonly portRange?: readonly [number, number];
 }
 
 export const EMPTY_STATE: AgentState = { highestTerm: 0, generations: [], shards: [], gpus: [] };
 
 export interface LoadedState {
   readonly state: AgentState;
-  /** Where an unreadable file was put; the processes must then be looked for by their markers. */
+  /** There is no record to go by: what runs must be looked for by its markers. */
+  readonly lost: boolean;
+  /** Where an unreadable file was put. */
   readonly movedAside?: string;
 }
 
@@ -70,7 +75,7 @@ export class StateFile {
 
   constructor(directory: string) {
     mkdirSync(directory, { recursive: true, mode: 0o700 });
-    this.path = join(directory, 'agent-state.json');
+    this.path = join(directory, STATE_FILE);
   }
 
   /** Why the last write failed; undefined while writing works. Starts are refused meanwhile. */
@@ -84,14 +89,15 @@ export class StateFile {
     try {
       text = readFileSync(this.path, 'utf8');
     } catch (error) {
-      if (errorCode(error) === 'ENOENT') return { state: EMPTY_STATE };
+      // A first start, or somebody removed it under engines that serve on.
+      if (errorCode(error) === 'ENOENT') return { state: EMPTY_STATE, lost: true };
       throw error;
     }
     const state = parseState(text);
-    if (state !== undefined) return { state };
+    if (state !== undefined) return { state, lost: false };
     const movedAside = `${this.path}.unreadable-${wallMs}`;
     renameSync(this.path, movedAside);
-    return { state: EMPTY_STATE, movedAside };
+    return { state: EMPTY_STATE, lost: true, movedAside };
   }
 
   /** Returns false when the state could not be made durable; the reason is in `writeError`. */
@@ -116,6 +122,15 @@ export class StateFile {
   }
 }
 
+/** The state as it stands, for somebody who only looks; undefined when there is none that can be read. */
+export function peekState(directory: string): AgentState | undefined {
+  try {
+    return parseState(readFileSync(join(directory, STATE_FILE), 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
 /** A half-written temporary file would keep the last bytes of a full disk occupied. */
 function discard(path: string): void {
   try {
@@ -130,16 +145,42 @@ function parseState(text: string): AgentState | undefined {
     const value = JSON.parse(text) as Partial<AgentState> & { version?: unknown };
     if (value.version !== STATE_VERSION || !Number.isSafeInteger(value.highestTerm)) return undefined;
     if (!Array.isArray(value.shards) || !Array.isArray(value.gpus)) return undefined;
-    const shards = value.shards as StoredShard[];
-    if (!shards.every((shard) => parseShardSpec(shard?.spec) !== undefined)) return undefined;
-    const generations = Array.isArray(value.generations) ? value.generations : [];
-    return { highestTerm: value.highestTerm ?? 0, generations, shards, gpus: value.gpus.filter(isStoredGpu) };
+    if (!value.shards.every(isStoredShard)) return undefined;
+    const generations: readonly unknown[] = Array.isArray(value.generations) ? value.generations : [];
+    return {
+      highestTerm: value.highestTerm ?? 0,
+      generations: generations.filter(isGeneration),
+      shards: value.shards,
+      gpus: value.gpus.filter(isStoredGpu),
+      ...(isPortRange(value.portRange) ? { portRange: value.portRange } : {}),
+    };
   } catch {
     return undefined;
   }
 }
 
+/** A half-understood record could lead to a stranger's pid. */
+function isStoredShard(value: unknown): value is StoredShard {
+  const shard = value as Partial<StoredShard> | null;
+  const { process, end } = shard ?? {};
+  return (
+    parseShardSpec(shard?.spec) !== undefined &&
+    typeof shard?.ready === 'boolean' &&
+    (process === undefined ||
+      (Number.isSafeInteger(process?.pid) && Number.isSafeInteger(process?.startTicks))) &&
+    (end === undefined || typeof end?.message === 'string')
+  );
+}
+
+function isGeneration(value: unknown): value is AgentState['generations'][number] {
+  return Array.isArray(value) && typeof value[0] === 'string' && Number.isSafeInteger(value[1]);
+}
+
 function isStoredGpu(value: unknown): value is StoredGpu {
   const gpu = value as Partial<StoredGpu> | null;
   return typeof gpu?.uuid === 'string' && typeof gpu.type === 'string' && Array.isArray(gpu.held);
+}
+
+function isPortRange(value: unknown): value is readonly [number, number] {
+  return Array.isArray(value) && value.length === 2 && value.every((port) => Number.isSafeInteger(port));
 }

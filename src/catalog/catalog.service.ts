@@ -84,7 +84,7 @@ export class CatalogService {
   /** What stores a change of an operator; {@link overridesStored} must follow when it is on disk. */
   overrideOp(
     name: string,
-    change: Pick<ModelOverride, 'replicas' | 'restartedWallMs'>,
+    change: Pick<ModelOverride, 'replicas' | 'restartedWallMs' | 'restartedBy' | 'restartAllowsGap'>,
     by: Pick<ModelOverride, 'actor' | 'atWallMs'>,
   ): StoreOp {
     const declaredReplicas = this.declaredReplicas(name);

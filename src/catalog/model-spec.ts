@@ -9,6 +9,9 @@ export interface ModelOverride {
   readonly declaredReplicas?: number;
   /** Set by `ctl restart`. */
   readonly restartedWallMs?: number;
+  readonly restartedBy?: string;
+  /** Set by `ctl restart --allow-gap`, for that restart. */
+  readonly restartAllowsGap?: boolean;
   readonly actor: string;
   readonly atWallMs: number;
 }
@@ -33,6 +36,8 @@ export function modelSpec(config: ModelConfig, override: ModelOverride | undefin
     ...(config.source === undefined ? {} : { source: config.source }),
     ...(config.routing === undefined ? {} : { routing: config.routing }),
     ...(override?.restartedWallMs === undefined ? {} : { restartedWallMs: override.restartedWallMs }),
+    ...(override?.restartedBy === undefined ? {} : { restartedBy: override.restartedBy }),
+    ...(override?.restartAllowsGap === true ? { restartAllowsGap: true } : {}),
   };
 }
 

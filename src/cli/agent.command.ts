@@ -107,7 +107,8 @@ function readAgentConfig(options: AgentOptions): LoadedConfig<AgentConfig> {
 
 /** What this machine lacks, one line each; ends with failure when something must be mended first. */
 async function checkMachine(config: AgentConfig): Promise<void> {
-  const { examine, findingText, systemDoctorDeps } = await import('../agent/doctor.js');
+  const { examine, systemDoctorDeps } = await import('../agent/doctor.js');
+  const { findingText } = await import('../agent/finding.js');
   const findings = await examine(config, systemDoctorDeps(config, systemClock));
   for (const finding of findings) process.stdout.write(`${findingText(finding)}\n`);
   if (findings.some(({ level }) => level === 'problem')) throw new QuietExit(EXIT.failed);
@@ -122,7 +123,7 @@ async function workUntilStopped(config: AgentConfig, logger: Logger): Promise<vo
     const agent = await startAgent(config, { logger });
     logger.info({ nodeId: agent.nodeId, server: config.server }, 'agent is up');
     await signals.requested();
-    logger.info({ engines: config.onExit }, 'agent is stopping');
+    logger.info({ engines: agent.onExit }, 'agent is stopping');
     await agent.close();
     logger.info('agent has stopped');
   } finally {

@@ -50,8 +50,11 @@ export function readFailureStyle(
   env: Readonly<Record<string, string | undefined>>,
 ): FailureStyle {
   const format = argv.flatMap((arg, index) => {
-    if (arg === '-o' || arg === '--output') return [argv[index + 1]];
-    return arg.startsWith('--output=') ? [arg.slice(9)] : arg.startsWith('-o') ? [arg.slice(2)] : [];
+    if (arg === '--output') return [argv[index + 1]];
+    if (arg.startsWith('--output=')) return [arg.slice(9)];
+    // Short flags may stand together: `-wojson`, `-wo json`.
+    const [, joined] = /^-[afwy]*o(.*)$/.exec(arg) ?? [];
+    return joined === undefined ? [] : [joined === '' ? argv[index + 1] : joined];
   });
   return {
     json: format.at(-1) === 'json',

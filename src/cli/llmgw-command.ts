@@ -47,8 +47,8 @@ function examplesText(examples: readonly (readonly [string, string])[]): string 
 export abstract class GroupCommand extends LlmgwCommand {
   override setCommand(command: CommanderCommand): this {
     super.setCommand(command);
-    // The unknown word must reach run(), where the suggestion is made.
-    command.allowExcessArguments(true);
+    // The unknown word must reach run(), where the suggestion is made, whatever flags stand behind it.
+    command.allowExcessArguments(true).allowUnknownOption(true);
     return this;
   }
 
@@ -56,10 +56,19 @@ export abstract class GroupCommand extends LlmgwCommand {
     const known = this.command.commands.map((command) => command.name());
     const word = words[0];
     if (word === undefined) this.command.help();
+    if (word.startsWith('-')) throw usageError(`unknown option '${word}'`);
+    const equivalent = this.equivalent(words);
+    if (equivalent !== undefined)
+      throw usageError(`${fullName(this.command)} has no '${word}'`, `use: ${equivalent}`);
     throw usageError(
       `unknown command '${word}' of '${fullName(this.command)}'${didYouMean(word, known)}`,
       `known are: ${known.join(', ')}`,
     );
+  }
+
+  /** What does what these words ask for in another program that people know. */
+  protected equivalent(_words: readonly string[]): string | undefined {
+    return undefined;
   }
 }
 

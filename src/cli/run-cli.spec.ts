@@ -25,6 +25,12 @@ const ANSWERS: Readonly<Record<string, unknown>> = {
     portsTaken: [],
     weightsPresent: [],
   },
+  // Behind a proxy that keeps the admin API below a folder of its own.
+  '/gateway/admin/v1/nodes': { items: [node('far', {})] },
+  '/admin/v1/gpus': { items: [gpu('GPU-1', 'n1'), gpu('GPU-10', 'n10'), gpu('GPU-2', 'n2-long')] },
+  '/admin/v1/replicas': { items: [replica('q-1', 'n1'), replica('q-2', 'n10')] },
+  '/admin/v1/shards/q-1/logs': { shardId: 'q-1.0', nodeId: 'n1', text: 'one\r\n\ttwo\n' },
+  '/admin/v1/events': { items: [event(1, 'n1'), event(2, 'n10')] },
   '/admin/v1/models': {
     items: [
       {
@@ -55,6 +61,30 @@ function node(id: string, labels: Record<string, string>) {
   };
 }
 
+function gpu(uuid: string, nodeId: string) {
+  return { uuid, nodeId, type: 'H100', health: { state: 'healthy' }, heldBy: [], foreign: [] };
+}
+
+/** Of a model that is asked for by its alias. */
+function replica(id: string, nodeId: string) {
+  return { id, model: 'org/qwen:7b', nodes: [nodeId], state: 'ready', published: true };
+}
+
+function event(sequence: number, id: string) {
+  const about = { subject: { kind: 'node', id }, related: [], reason: { code: 'c', message: `of ${id}` } };
+  return {
+    sequence,
+    at: '2026-01-02T03:04:05.000Z',
+    type: 'NodeJoined',
+    severity: 'info',
+    actor: 'ann',
+    ...about,
+  };
+}
+
+const asStream = (...events: ReturnType<typeof event>[]): string =>
+  events.map((one) => `id: ${one.sequence}\ndata: ${JSON.stringify(one)}\n\n`).join('');
+
 let server: Server;
 let url: string;
 const calls: { method: string; path: string; token: string | undefined; body: string }[] = [];
@@ -76,6 +106,16 @@ beforeAll(async () => {
         return reply(409, {
           error: { code: 'refused', message: 'qwen would have no replica', hint: 'consent with --allow-gap' },
         });
+      if (path.startsWith('/admin/v1/events?follow=true')) {
+        // Two events and a server that ends; one more once it is back; then it wants a token.
+        const after = new URL(path, url).searchParams.get('after');
+        if (after === '3')
+          return reply(401, { error: { code: 'unauthenticated', message: 'a token is needed' } });
+        response.writeHead(200, { 'content-type': 'text/event-stream' });
+        return response.end(
+          after === '2' ? asStream(event(3, 'n1')) : asStream(event(1, 'n1'), event(2, 'n10')),
+        );
+      }
       const answer = ANSWERS[path.split('?')[0]!];
       if (answer === undefined) return reply(404, { error: { code: 'not_found', message: 'no such thing' } });
       reply(200, answer);
@@ -97,6 +137,9 @@ describe('what is printed where, and how it ends', () => {
     [['ctl', 'nods'], 2, /^$/, /^unknown command 'nods' of 'llmgw ctl' \(did you mean "nodes"\?\)\n/],
     [['ctl', 'nodes', '--wach'], 2, /^$/, /^unknown option '--wach'\n\(Did you mean --watch\?\)\n/],
     [['ctl', 'node'], 2, /^$/, /^missing required argument 'id'\n/],
+    [['ctl', 'get', 'nodes', '-o', 'wide'], 2, /^$/, /^llmgw ctl has no 'get'\nuse: llmgw ctl nodes\n$/],
+    [['ctl', 'apply', '-f', 'x.yaml'], 2, /^$/, /^llmgw ctl has no 'apply'\nuse: llmgw ctl plan -f FILE /],
+    [['ctl', '--bogus'], 2, /^$/, /^unknown option '--bogus'\n/],
     [['ctl', 'nodes', 'n1'], 2, /^$/, /too many arguments|unknown command/],
     [['ctl', 'nodes', '-o', 'jsn'], 2, /^$/, /^unknown output format 'jsn' \(did you mean "json"\?\)\n/],
     [['ctl', 'nodes', '--server', 'ftp://x'], 2, /^$/, /^--server: expected a URL/],
@@ -144,6 +187,8 @@ describe('what is printed where, and how it ends', () => {
     [['ctl', 'nods', '-o', 'json'], 'invalid_argument', 2],
     [['ctl', 'nodes', '--output=json', '--server', '127.0.0.1:1'], 'unreachable', 5],
     [['ctl', '-ojson', 'nodes', '--what'], 'usage', 2],
+    [['ctl', '-wojson', 'nodes', '--what'], 'usage', 2],
+    [['ctl', 'nodes', '-wo', 'json', '--server', '127.0.0.1:1'], 'unreachable', 5],
     [['config', 'check', '--config', '/nowhere.yaml', '-o', 'json'], 'usage', 2],
   ])('one JSON object on standard error: %j', async (argv, code, exit) => {
     const ran = await run(...argv);
@@ -224,6 +269,60 @@ describe('answers of a server', () => {
     expect(ran).toMatchObject({ code: 5, out: '' });
     expect(ran.err).toContain('not as the admin API of llmgw');
     other.close();
+  });
+
+  // Of n1 and n10 the first alone is n1, and a machine that is not there is no machine without devices.
+  it.each([
+    ['gpus', '--node', 'n1', 0, 'GPU-1\n'],
+    ['gpus', '--node', 'n2-l', 0, 'GPU-2\n'],
+    ['gpus', '--node', 'nix', 3, ''],
+    ['replicas', '--node', 'n1', 0, 'q-1\n'],
+    ['replicas', '--node', 'nix', 3, ''],
+    ['replicas', '--model', 'an-alias', 0, 'q-1\nq-2\n'],
+    ['events', '--about', 'n1', 0, '1\n'],
+    ['events', '--about', 'n10', 0, '2\n'],
+    ['events', '--about', 'nix', 0, ''],
+  ])('%s %s %s', async (list, option, given, code, out) => {
+    expect(await ctl(list, option, given, '-o', 'name')).toMatchObject({ code, out });
+  });
+
+  it('says of what there are no events, and what may have been meant', async () => {
+    expect((await ctl('events', '--about', 'n11')).out).toBe('no events about n11 (did you mean "n1"?)\n');
+  });
+
+  it.each([
+    ['json', /^\{"sequence":1,.*\}\n\{"sequence":2,.*\}\n\{"sequence":3,.*\}\n$/],
+    ['yaml', /^---\nsequence: 1\n[^]*---\nsequence: 3\n/],
+    ['name', /^1\n2\n3\n$/],
+    ['table', /^03:04:05 {2}info {5}NodeJoined {2}node\/n1 {2}of n1 \(ann\)\n.*n10 \(ann\)\n.*n1 \(ann\)\n$/],
+  ])('follows events as %s, and on when the server is back', async (format, out) => {
+    const ran = await ctl('events', '-f', '-o', format);
+    expect(ran.out).toMatch(out);
+    expect(ran.err).toContain('sends nothing more; trying again');
+    expect(ran.code).toBe(4);
+  });
+
+  it.each([
+    ['json', 0, /^\{\n {2}"shardId": "q-1\.0",/],
+    ['yaml', 0, /^shardId: q-1\.0\n/],
+    ['name', 0, /^q-1\.0\n$/],
+    ['table', 0, /^one\n\ttwo\n$/],
+  ])('prints a log as %s', async (format, code, out) => {
+    const ran = await ctl('logs', 'q-1', '-o', format);
+    expect(ran.out).toMatch(out);
+    expect(ran.code).toBe(code);
+    const followed = await ctl('logs', 'q-1', '-f', '-o', format);
+    if (format !== 'table') expect(followed).toMatchObject({ code: 2, out: '' });
+  });
+
+  it('asks below the path of --server', async () => {
+    expect((await run('ctl', '--server', `${url}/gateway/`, 'nodes', '-o', 'name')).out).toBe('far\n');
+  });
+
+  it('forgets no machine whose name only begins so', async () => {
+    const ran = await ctl('nodes', 'remove', 'n2-l', '--yes');
+    expect(ran).toMatchObject({ code: 3, err: expect.stringContaining('n2-long') as string });
+    expect(calls.some(({ method }) => method === 'DELETE')).toBe(false);
   });
 
   it('refuses to watch what cannot be watched', async () => {

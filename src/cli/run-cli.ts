@@ -43,7 +43,9 @@ export function quietBrokenPipes(): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
       if (error.code === 'EPIPE') process.exit(EXIT.ok);
-      throw error;
+      // A full disk behind `> file`: what was written is not whole, and whoever reads it must not think so.
+      if (stream === process.stdout) process.stderr.write(`the output cannot be written: ${error.message}\n`);
+      process.exit(EXIT.failed);
     });
   }
 }

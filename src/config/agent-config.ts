@@ -142,7 +142,7 @@ export class AgentConfig {
   joinTokenFile?: string;
 
   @Choice(['keep', 'stop'], {
-    doc: 'What becomes of engines when the agent ends: `keep` lets them serve on.',
+    doc: 'What becomes of engines when the agent ends: `keep` lets them serve on, except in a container, which ends with its agent.',
   })
   onExit: 'keep' | 'stop' = 'keep';
 

@@ -18,7 +18,7 @@ export class AdminTokenConfig {
 }
 
 export class TlsConfig {
-  @Text({ required: true, doc: 'Certificate chain, PEM.' })
+  @Text({ required: true, doc: 'Certificate chain, PEM. A renewed one is taken up while the server runs.' })
   certFile!: string;
 
   @Text({ required: true, doc: 'Private key, PEM.' })
@@ -45,12 +45,20 @@ export class AdminAuthConfig {
   })
   tokens: AdminTokenConfig[] = [];
 
-  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the admin listener.', unset: 'plain HTTP' })
+  @Nested(() => TlsConfig, {
+    atStart: true,
+    doc: 'TLS of the admin listener. What the files hold may change at any time.',
+    unset: 'plain HTTP',
+  })
   tls?: TlsConfig;
 }
 
 export class AgentsAuthConfig {
-  @Nested(() => TlsConfig, { atStart: true, doc: 'TLS of the agent listener.', unset: 'plain' })
+  @Nested(() => TlsConfig, {
+    atStart: true,
+    doc: 'TLS of the agent listener. What the files hold may change at any time.',
+    unset: 'plain',
+  })
   tls?: TlsConfig;
 
   @Text({

@@ -26,6 +26,17 @@ describe('a changed file', () => {
     expect(settle.look('half', 200)).toEqual({ kind: 'wait', ms: SETTLE_MS });
   });
 
+  // Refused while it was away for a moment, a file stayed refused although it was back as it had been.
+  it('that was read by somebody else is compared with what was read', () => {
+    const settle = new FileSettle('a');
+    expect(settle.look(undefined, 0).kind).toBe('wait');
+    settle.readElsewhere(undefined);
+    expect(settle.look('a', 100)).toEqual({ kind: 'wait', ms: SETTLE_MS });
+    expect(settle.look('a', 100 + SETTLE_MS).kind).toBe('take');
+    settle.readElsewhere('b');
+    expect(settle.look('b', 500).kind).toBe('same');
+  });
+
   it('that stays away is taken for gone, once', () => {
     const settle = new FileSettle('a');
     expect(settle.look(undefined, 0)).toEqual({ kind: 'wait', ms: ABSENT_MS });

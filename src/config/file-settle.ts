@@ -23,6 +23,12 @@ export class FileSettle {
   /** @param taken the content that is in use; undefined for a file that is missing */
   constructor(private taken: string | undefined) {}
 
+  /** Somebody read the file by himself: what was in it then is what a later look is compared with. */
+  readElsewhere(content: string | undefined): void {
+    this.taken = content;
+    this.seen = undefined;
+  }
+
   look(content: string | undefined, nowMs: number): Settled {
     if (content === this.taken) {
       this.seen = undefined;

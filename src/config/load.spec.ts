@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { EXPIRED_TLS, RENEWED_TLS, TEST_TLS } from '../../test/support/test-tls.js';
 import { ConfigError, formatProblem } from '../shared/errors.js';
 import { loadAgentConfig, loadServerConfig, type ServerSources } from './load.js';
 import type { ServerConfig } from './server-config.js';
@@ -10,6 +11,10 @@ const directory = mkdtempSync(join(tmpdir(), 'llmgw-config-'));
 afterAll(() => rmSync(directory, { recursive: true }));
 
 const FILE = join(directory, 'llmgw.yaml');
+const CERT = join(directory, 'own.crt');
+const KEY = join(directory, 'own.key');
+writeFileSync(CERT, TEST_TLS.cert);
+writeFileSync(KEY, TEST_TLS.key);
 const SERVED = 'endpoints: [{ id: e1, url: "http://127.0.0.1:1", models: [m1] }]';
 
 function written(text: string): string {
@@ -88,6 +93,7 @@ describe('keys and structure', () => {
       'F:2:11: stateDir: expected text, got a list',
     ],
     ['an empty value', `${SERVED}\nrouter:`, 'F:2:8: router: expected a map of settings, got nothing'],
+    ['endless nesting', '['.repeat(5_000), 'F:1:1: not valid YAML: lists and maps are nested too deeply'],
     ['broken YAML', 'models: [', 'F:1:10: not valid YAML'],
     ['a tab as indentation', 'models:\n\t- a', 'F:2:1: not valid YAML'],
     ['two documents', `${SERVED}\n---\n${SERVED}`, 'not valid YAML'],
@@ -430,7 +436,7 @@ describe('clashes', () => {
 
 describe('listeners beyond loopback', () => {
   const token = `{ name: ops, hash: "sha256:${'0'.repeat(64)}" }`;
-  const tls = `{ certFile: ${FILE}, keyFile: ${FILE} }`;
+  const tls = `{ certFile: ${CERT}, keyFile: ${KEY} }`;
 
   it.each([
     [
@@ -458,7 +464,7 @@ describe('listeners beyond loopback', () => {
     ['tokens and TLS', `adminListen: 0.0.0.0:8081\nauth: { admin: { tokens: [${token}], tls: ${tls} } }`],
     [
       'client certificates',
-      `agentListen: 0.0.0.0:8082\nauth: { agents: { tls: { certFile: ${FILE}, keyFile: ${FILE}, caFile: ${FILE} } } }`,
+      `agentListen: 0.0.0.0:8082\nauth: { agents: { tls: { certFile: ${CERT}, keyFile: ${KEY}, caFile: ${CERT} } } }`,
     ],
     [
       'stored join tokens and TLS',
@@ -470,6 +476,38 @@ describe('listeners beyond loopback', () => {
     ],
   ])('%s is allowed', (_name, yaml) => {
     expect(problemsIn(`${SERVED}\n${yaml}`)).toEqual([]);
+  });
+
+  it.each([
+    ['a file that holds none', FILE, KEY, `${FILE} holds no certificate`],
+    ['the key of another', join(directory, 'other.crt'), KEY, `the key in ${KEY} does not belong to`],
+    ['no key', CERT, FILE, `${FILE} holds no private key that can be read`],
+  ])('finds certificates that no listener can start with: %s', (_name, certFile, keyFile, expected) => {
+    writeFileSync(join(directory, 'other.crt'), RENEWED_TLS.cert);
+    const yaml = `${SERVED}\nauth: { agents: { tls: { certFile: ${certFile}, keyFile: ${keyFile} } } }`;
+    expect(problemsIn(yaml)).toEqual([
+      expect.stringContaining(`auth.agents.tls: ${expected.replaceAll(FILE, 'F')}`),
+    ]);
+    // Of the agent it is only told: its engines serve without a link, and the files are read anew at each dial.
+    const loadedAgent = loadAgentConfig({
+      file: written(`tls: { certFile: ${certFile}, keyFile: ${keyFile} }`),
+      env: {},
+    });
+    expect(loadedAgent.warnings).toEqual([
+      expect.objectContaining({ path: 'tls', message: expect.stringContaining(expected) as string }),
+    ]);
+  });
+
+  it('warns of a certificate that has ended', () => {
+    const ended = join(directory, 'ended.crt');
+    writeFileSync(ended, EXPIRED_TLS.cert);
+    const file = written(`${SERVED}\nauth: { admin: { tls: { certFile: ${ended}, keyFile: ${KEY} } } }`);
+    expect(loadServerConfig({ file, env: {} }).warnings).toEqual([
+      expect.objectContaining({
+        path: 'auth.admin.tls',
+        message: `${ended} ended at 2021-01-01T00:00:00.000Z`,
+      }),
+    ]);
   });
 
   it('warns once about clients without keys, and not where they need one', () => {
@@ -540,9 +578,9 @@ describe('precedence and origins', () => {
   });
 
   it('sets optional parts from the environment', () => {
-    const env = { LLMGW_AUTH_ADMIN_TLS_CERT_FILE: written(SERVED), LLMGW_AUTH_ADMIN_TLS_KEY_FILE: FILE };
-    expect(loadServerConfig({ file: FILE, env }).config.auth.admin.tls?.certFile).toBe(FILE);
-    const half = problemsIn(SERVED, { env: { LLMGW_AUTH_ADMIN_TLS_CERT_FILE: FILE } });
+    const env = { LLMGW_AUTH_ADMIN_TLS_CERT_FILE: CERT, LLMGW_AUTH_ADMIN_TLS_KEY_FILE: KEY };
+    expect(loaded(SERVED, { env }).auth.admin.tls?.certFile).toBe(CERT);
+    const half = problemsIn(SERVED, { env: { LLMGW_AUTH_ADMIN_TLS_CERT_FILE: CERT } });
     expect(half).toEqual([expect.stringContaining('auth.admin.tls.keyFile: is required')]);
   });
 
@@ -630,6 +668,23 @@ describe("the agent's file", () => {
     ['nodeId: "a b"', 'nodeId: expected letters'],
   ])('%s', (yaml, expected) => {
     expect(problemsInAgent(yaml)).toEqual([expect.stringContaining(expected)]);
+  });
+
+  it.each([
+    [
+      "this looks like an agent's file: `config check --agent`",
+      loadServerConfig,
+      'heartbeat: 5s\nengines: {}',
+    ],
+    [
+      "this looks like a server's file: `config check` without",
+      loadAgentConfig,
+      'listen: 127.0.0.1:1\nmodels: []',
+    ],
+  ] as const)('taken for the other one is said first: %s', (said, load, yaml) => {
+    const [first, ...rest] = problemsOf(() => load({ file: written(yaml), env: {} }));
+    expect(first).toContain(said);
+    expect(rest.join('\n')).toContain('unknown key');
   });
 
   it('adds labels of the command line to those of the file', () => {

@@ -3,16 +3,18 @@
  * Every problem is found in one go and thrown as one {@link ConfigError}; the origin of every value is kept.
  */
 import { accessSync, constants, readFileSync } from 'node:fs';
-import { LineCounter, parseDocument } from 'yaml';
-import { ConfigError } from '../shared/errors.js';
+import { isMap, LineCounter, parseDocument, type Document } from 'yaml';
+import { systemClock } from '../shared/clock.js';
+import { ConfigError, errorChain } from '../shared/errors.js';
 import type { ConfigProblem } from '../shared/errors.js';
+import { readTls, tlsProblem, type TlsFiles, type TlsProblem } from '../shared/tls-files.js';
 import { checkAgent } from './check-agent.js';
 import { AgentConfig } from './agent-config.js';
 import { checkServer, checkServesSomething, type PortRange } from './check-server.js';
 import { endpointFlagSource, parseEndpointFlag } from './endpoint-flag.js';
 import { applyEnvironment, applyFlags, type ScalarFlag } from './overlay.js';
 import { ServerConfig } from './server-config.js';
-import type { SettingsClass } from './setting.js';
+import { settingsOf, type SettingsClass } from './setting.js';
 import { SettingsReader, joinPath, type Findings, type Origin } from './settings-reader.js';
 import { problemAt, validateSettings } from './validate-settings.js';
 
@@ -56,6 +58,8 @@ export function loadServerConfig(sources: ServerSources): LoadedConfig<ServerCon
     checkServer(config, findings, ephemeralPorts());
     if (sources.mayServeNothing !== true) checkServesSomething(config, findings);
     checkFiles(serverFiles(config), findings);
+    checkTls('auth.admin.tls', config.auth.admin.tls, findings, 'problems');
+    checkTls('auth.agents.tls', config.auth.agents.tls, findings, 'problems');
   });
 }
 
@@ -67,6 +71,8 @@ export function loadAgentConfig(sources: AgentSources): LoadedConfig<AgentConfig
     validateSettings(config, findings);
     checkAgent(config, findings);
     checkFiles(agentFiles(config), findings);
+    // The agent reads them anew at each dial, and its engines serve without a link.
+    checkTls('tls', config.tls, findings, 'warnings');
   });
 }
 
@@ -99,14 +105,45 @@ function readTextInto(
   findings: Findings,
 ): void {
   const lines = new LineCounter();
-  const document = parseDocument(text, { lineCounter: lines, uniqueKeys: false, prettyErrors: false });
+  const document = parsed(text, lines);
+  if (document === undefined) {
+    const message = 'not valid YAML: lists and maps are nested too deeply to be read';
+    findings.problems.push({ source: file, line: 1, column: 1, message });
+    return;
+  }
   for (const fault of [...document.errors, ...document.warnings]) {
     const { line, col } = lines.linePos(fault.pos[0]);
     findings.problems.push({ source: file, line, column: col, message: `not valid YAML: ${fault.message}` });
   }
   // What stands behind a syntax error is guesswork: findings about it would send people the wrong way.
   if (document.errors.length > 0) return;
+  const mistaken = mistakenFile(document, type);
+  if (mistaken !== undefined) findings.problems.push({ source: file, line: 1, column: 1, message: mistaken });
   new SettingsReader({ name: file, document, lines }, findings, type).readInto(target);
+}
+
+/** Undefined for a text whose nesting the parser, which calls itself for each level, has no stack for. */
+function parsed(text: string, lineCounter: LineCounter): Document.Parsed | undefined {
+  try {
+    return parseDocument(text, { lineCounter, uniqueKeys: false, prettyErrors: false });
+  } catch (error) {
+    if (error instanceof RangeError) return undefined;
+    throw error;
+  }
+}
+
+/** Says that a file is the other program's: it has keys of its own of that one, and none of this one. */
+function mistakenFile(document: Document, type: SettingsClass): string | undefined {
+  const keys = isMap(document.contents) ? document.contents.items.map(({ key }) => String(key)) : [];
+  const only = (one: SettingsClass, other: SettingsClass): boolean =>
+    keys.some((key) => settingsOf(one).has(key) && !settingsOf(other).has(key));
+  const agent = only(AgentConfig, ServerConfig);
+  const server = only(ServerConfig, AgentConfig);
+  if (type === ServerConfig && agent && !server)
+    return "this looks like an agent's file: `config check --agent` checks it, `llmgw agent` runs it";
+  if (type === AgentConfig && server && !agent)
+    return "this looks like a server's file: `config check` without --agent checks it, `llmgw server` runs it";
+  return undefined;
 }
 
 function readText(file: string, findings: Findings): string | undefined {
@@ -205,6 +242,24 @@ function checkFiles(files: readonly NamedFile[], findings: Findings): void {
       findings.problems.push(problemAt(findings, path, `${file}: ${fileProblem(error)}`));
     }
   }
+}
+
+/** What a listener could not start with is found before the start; one that is out of its time still serves whom it may. */
+function checkTls(
+  path: string,
+  files: TlsFiles | undefined,
+  findings: Findings,
+  broken: 'problems' | 'warnings',
+): void {
+  if (files === undefined || findings.problems.some((one) => one.path?.startsWith(path) === true)) return;
+  let problem: TlsProblem | undefined;
+  try {
+    problem = tlsProblem(files, readTls(files), systemClock.wallMs());
+  } catch (error) {
+    problem = { kind: 'broken', message: errorChain(error).join(': ') };
+  }
+  if (problem === undefined) return;
+  findings[problem.kind === 'broken' ? broken : 'warnings'].push(problemAt(findings, path, problem.message));
 }
 
 function ephemeralPorts(): PortRange | undefined {

@@ -130,7 +130,7 @@ export class ProfileConfig {
   gpus = 0;
 
   @Size({
-    doc: 'Memory needed on each GPU; what was measured in real starts refines it.',
+    doc: 'Memory needed on each GPU; what was measured in real starts of the same engine refines it.',
     unset: 'the whole GPU',
   })
   gpuMemory?: SizeBytes;
@@ -340,6 +340,11 @@ export class RouterConfig {
   @Duration({ minMs: 1_000, doc: 'How long an idle client connection is kept open.' })
   keepAliveTimeout: DurationMs = 75_000;
 
+  @Toggle({
+    doc: "Whether requests in the plain form that SDKs send are read from the socket directly, which saves CPU; all others are read by Node's HTTP parser in any case. For connections accepted from then on.",
+  })
+  fastPath = true;
+
   @Nested(() => CorsConfig, { doc: 'Access from web pages.' })
   cors = new CorsConfig();
 }
@@ -368,7 +373,7 @@ export class ControlConfig {
 
   @Duration({
     off: true,
-    doc: 'After a start of the server nothing is placed until all known nodes reported, or this long.',
+    doc: 'After a start of the server nothing is placed until all known nodes reported, or this long; when its state was lost or restored, this long after the first agent came.',
   })
   settleAfterStart: DurationMs = 20_000;
 

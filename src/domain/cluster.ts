@@ -90,6 +90,7 @@ export const VERDICTS = [
   'crashed',
   'hung',
   'exitedCleanly',
+  'stopped',
   'unknown',
 ] as const;
 /** Why a shard ended or cannot start, read from its exit, its log and the agent's own checks. */
@@ -285,11 +286,13 @@ export interface ReplicaRecord {
   /** Why the intent is what it is; shown unchanged. */
   readonly intentReason: Reason;
   readonly shards: readonly ShardAssignment[];
+  /** What its engine was started with, as the catalog may say something else, or nothing, by the time it is needed. */
+  readonly startedWith?: StartedWith;
   readonly createdWallMs: number;
   /** The placement decision as it was made. */
   readonly placement?: PlacementExplanation;
   /** An operator wants a new copy in its place; gone with its next start, which is one. */
-  readonly restart?: { readonly actor: string; readonly atWallMs: number };
+  readonly restart?: { readonly actor: string; readonly atWallMs: number; readonly allowGap?: boolean };
   /** Replica this one replaces in a drain, a rolling change or after the loss of a node. */
   readonly replaces?: string;
   /** Room others yield or yielded to it; kept for as long as it stands there, so that one failure does not lose it. */
@@ -298,6 +301,13 @@ export interface ReplicaRecord {
   readonly startedWallMs?: number;
   /** Wall time at which this generation became Ready; undefined again once it stopped being so. */
   readonly readyWallMs?: number;
+}
+
+/** Of the profile a replica was placed by; absent on records of older versions. */
+export interface StartedWith {
+  readonly engine: EngineKind;
+  readonly maxConcurrency?: number;
+  readonly stopGraceMs: number;
 }
 
 export const REPLICA_STATES = [
@@ -355,7 +365,10 @@ export interface LearnedFact {
   readonly model: string;
   readonly profile: string;
   readonly gpuType: string;
+  /** Largest memory seen on one GPU, bytes. */
   readonly memoryPeakBytes?: number;
+  /** Digest of what the engine was that had this peak: another model or other arguments need another amount. */
+  readonly memoryPeakOf?: string;
   /** The last load times, ms, newest last; bounded. */
   readonly loadMs: readonly number[];
 }

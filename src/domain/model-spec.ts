@@ -82,4 +82,8 @@ export interface ModelSpec {
   readonly onNoSurge?: 'wait' | 'swap';
   /** Wall time of the last `restart` of the model, ms. Part of the spec digest, so a restart is an ordinary rolling change. */
   readonly restartedWallMs?: number;
+  /** Who asked for that restart; unknown of one that an older version stored. */
+  readonly restartedBy?: string;
+  /** Copies of before that restart may stop first where nothing is spare; a later change of the model is not meant. */
+  readonly restartAllowsGap?: boolean;
 }

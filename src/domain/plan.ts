@@ -19,12 +19,7 @@ export type Action =
   | { readonly kind: 'startShard'; readonly command: StartShardCommand; readonly reason: Reason }
   | { readonly kind: 'stopShard'; readonly command: StopShardCommand; readonly reason: Reason }
   | { readonly kind: 'putBackoff'; readonly record: BackoffRecord; readonly reason: Reason }
-  | {
-      readonly kind: 'clearBackoff';
-      readonly replicaId: string;
-      readonly nodeId: string;
-      readonly reason: Reason;
-    }
+  | { readonly kind: 'clearBackoff'; readonly record: BackoffRecord; readonly reason: Reason }
   | { readonly kind: 'putLearned'; readonly fact: LearnedFact; readonly reason: Reason }
   /** The grace is over: the router ends what still runs on this generation, each client with an error event. Comes before its stops. */
   | {

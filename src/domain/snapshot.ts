@@ -19,6 +19,10 @@ export interface ControlMemory {
   readonly lastPassMs?: number;
   /** Silence before this moment is not held against anybody: we were asleep then. */
   readonly judgeFromMs: number;
+  /** Monotonic ms at which an agent was first heard in this server life. */
+  readonly firstHeardMs?: number;
+  /** The store has lost state, and other agents may bring what it does not know; undefined once they were waited for. */
+  readonly stateLost?: StateLoss;
   /** Since when the mass-loss brake is on. */
   readonly brakeSinceMs?: number;
   readonly nodes: ReadonlyMap<string, NodeMemory>;
@@ -33,6 +37,9 @@ export interface ControlMemory {
   /** Why models without a place have none, by name: in a large fleet not every one is explained anew in every pass. */
   readonly nowhere: ReadonlyMap<string, NowhereMemory>;
 }
+
+/** What shows that the store has lost state: engines without a record, an agent that obeyed a server it does not know, a restore. */
+export type StateLoss = 'unknownEngines' | 'obeyedTerm' | 'restored';
 
 /** An explanation of "fits nowhere" and when it was made; without one while the model waits for its turn. */
 export interface NowhereMemory {
@@ -111,6 +118,8 @@ export interface Snapshot {
   readonly evidence: ReadonlyMap<string, DataPathEvidence>;
   /** Monotonic ms at which this server started deciding. */
   readonly startedMs: number;
+  /** Set when it is known beforehand that the store has lost state; agents' reports may show it, too. */
+  readonly stateLost?: StateLoss;
   /** Commands an agent refused, by `shardKey`; kept until the replica has a higher generation or is gone. */
   readonly refusals: ReadonlyMap<string, CommandRefusal>;
   /** From the last plan that was carried out; {@link NO_MEMORY} at first. */

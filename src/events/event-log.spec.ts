@@ -25,12 +25,45 @@ describe('the timeline', () => {
     const { store, term, log } = setUp();
     log.append(input('a'));
     log.commit([decision], [input('b')]);
+    log.close();
     const again = new EventLog(store, term, systemClock);
     expect(again.list().map((event) => [event.sequence, event.subject.id])).toEqual([
       [1, 'a'],
       [2, 'b'],
     ]);
     expect(again.append(input('c')).sequence).toBe(3);
+  });
+
+  it('gives no number twice, though what was told last was never stored', () => {
+    const { store, term, log } = setUp();
+    const told: number[] = [];
+    log.follow(({ sequence }) => told.push(sequence));
+    log.append(input('stored'));
+    log.commit([]);
+    for (let n = 0; n < 400; n += 1) log.append(input('told'));
+    // Killed here.
+    const again = new EventLog(store, term, systemClock);
+    expect(again.append(input('new')).sequence).toBeGreaterThan(Math.max(...told));
+    expect(again.list().map((event) => event.subject.id)).toEqual(['stored', 'new']);
+    // Many more than were set aside at once, and killed again.
+    for (let n = 0; n < 3_000; n += 1) {
+      again.append(input('told'));
+      if (n % 100 === 0) again.commit([]);
+    }
+    const last = again.newest;
+    expect(new EventLog(store, term, systemClock).append(input('newer')).sequence).toBeGreaterThan(last);
+  });
+
+  it('goes on for a follower from where that is, and from its own start for one that comes from another state', () => {
+    const { store, term, log } = setUp();
+    log.append(input('a'));
+    log.append(input('b'));
+    log.close();
+    const again = new EventLog(store, term, systemClock);
+    again.append(input('c'));
+    const ids = (after: number) =>
+      [...again.since(again.resumeAfter(after))].map(({ subject }) => subject.id);
+    expect([ids(0), ids(1), ids(3), ids(77)]).toEqual([['a', 'b', 'c'], ['b', 'c'], [], ['c']]);
   });
 
   it('tells nothing of a decision that could not be stored, and keeps what happened by itself', () => {

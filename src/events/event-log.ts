@@ -7,6 +7,11 @@ import type { ClusterEvent, EventSubject, EventSubjectKind } from './event.js';
 /** Events kept, in memory and on disk; older ones go. A busy cluster makes some hundred a day. */
 export const EVENTS_MAX = 5_000;
 
+/** Numbers set aside at a time for events that are told before they are stored. */
+const NUMBERS_AHEAD = 1_000;
+/** Key in the `meta` collection of the highest number that may have been told. */
+const NUMBERS_KEY = 'eventNumbers';
+
 export interface EventInput {
   /** What happened, in UpperCamelCase, e.g. `NodeLost`. */
   readonly type: string;
@@ -39,6 +44,9 @@ export class EventLog {
   /** Keys of stored events that have left memory. */
   private readonly expired: string[] = [];
   private sequence: number;
+  /** Numbers up to here may have been told; the next start begins above. */
+  private setAside: number;
+  private readonly firstOfThisRun: number;
 
   constructor(
     private readonly store: StateStore,
@@ -47,7 +55,31 @@ export class EventLog {
   ) {
     this.events = store.list<ClusterEvent>('events').map((entry) => entry.value);
     this.storedUpTo = this.events.length;
-    this.sequence = this.events.at(-1)?.sequence ?? 0;
+    this.setAside = store.get<number>('meta', NUMBERS_KEY) ?? 0;
+    // What a server told before it was killed and could not store has a number all the same: given out again, a follower
+    // that goes on after it would miss whatever has it now.
+    this.sequence = Math.max(this.events.at(-1)?.sequence ?? 0, this.setAside);
+    this.firstOfThisRun = this.sequence + 1;
+  }
+
+  /** The number of the newest event, 0 before the first. */
+  get newest(): number {
+    return this.sequence;
+  }
+
+  /**
+   * Where a follower goes on that has seen everything up to `sequence`. A number we never gave is of a state that is gone:
+   * of that nothing is known but that all of this run is new.
+   */
+  resumeAfter(sequence: number): number {
+    return sequence > this.sequence ? this.firstOfThisRun - 1 : sequence;
+  }
+
+  /** Stores what is not stored yet, and that no number beyond was told: the next start goes on with the next number. */
+  close(): void {
+    const nothingNew = this.storedUpTo === this.events.length && [0, this.sequence].includes(this.setAside);
+    if (nothingNew) return;
+    this.write([], [], this.sequence);
   }
 
   /** Takes an event into the timeline; it reaches the disk with the next {@link commit}. */
@@ -63,6 +95,13 @@ export class EventLog {
    */
   commit(ops: readonly StoreOp[], inputs: readonly EventInput[] = []): void {
     const events = inputs.map((input, index) => this.make(input, this.sequence + 1 + index));
+    const used = this.sequence + events.length;
+    // Half a lot is left when the next one is taken: what is told between two writes must find enough.
+    const runsOut = this.setAside - used < NUMBERS_AHEAD / 2;
+    this.write(ops, events, runsOut ? used + NUMBERS_AHEAD : this.setAside);
+  }
+
+  private write(ops: readonly StoreOp[], events: readonly ClusterEvent[], setAside: number): void {
     const puts = [...this.events.slice(this.storedUpTo), ...events].map((event): StoreOp => ({
       op: 'put',
       collection: 'events',
@@ -70,8 +109,14 @@ export class EventLog {
       value: event,
     }));
     const old = this.expired.map((key): StoreOp => ({ op: 'delete', collection: 'events', key }));
-    if (ops.length + puts.length + old.length === 0) return;
-    this.store.txn({ term: this.term.current() }, [...ops, ...puts, ...old]);
+    const moved = setAside !== this.setAside;
+    // Numbers alone are worth a write only when they are given back.
+    if (ops.length + puts.length + old.length === 0 && setAside >= this.setAside) return;
+    const numbers: StoreOp[] = moved
+      ? [{ op: 'put', collection: 'meta', key: NUMBERS_KEY, value: setAside }]
+      : [];
+    this.store.txn({ term: this.term.current() }, [...ops, ...puts, ...old, ...numbers]);
+    this.setAside = setAside;
     this.storedUpTo = this.events.length;
     this.expired.length = 0;
     this.take(events, true);
@@ -98,6 +143,17 @@ export class EventLog {
     if (stored) this.storedUpTo = this.events.length;
     this.expire();
     for (const event of events) for (const follower of this.followers) follower(event);
+  }
+
+  /** Those after `sequence`, oldest first, one by one. */
+  *since(sequence: number): Generator<ClusterEvent> {
+    let low = 0;
+    for (let high = this.events.length; low < high;) {
+      const middle = (low + high) >> 1;
+      if ((this.events[middle]?.sequence ?? 0) <= sequence) low = middle + 1;
+      else high = middle;
+    }
+    yield* this.events.slice(low);
   }
 
   /** Oldest first. */

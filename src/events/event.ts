@@ -11,7 +11,7 @@ export interface EventSubject {
 
 /** One entry of the timeline. */
 export interface ClusterEvent {
-  /** Grows by one with each event, also across restarts. */
+  /** Grows by one with each event, also across restarts; after a server was killed it skips some. */
   readonly sequence: number;
   /** ISO 8601. */
   readonly at: string;

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from 'vitest';
+import { emptyReport } from '../../test/support/agent/empty-report.js';
 import { testGpu } from '../../test/support/fake-agent.js';
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
 import type { ShardReport } from '../domain/cluster.js';
@@ -17,18 +18,8 @@ const hello = (change: Partial<Hello> = {}): Hello => ({
   ...change,
 });
 
-const report = (sequence: number, change: Partial<NodeReport> = {}): NodeReport => ({
-  sequence,
-  complete: true,
-  gpus: [],
-  shards: [],
-  engines: [],
-  portsTaken: [],
-  weightsPresent: [],
-  conditions: [],
-  uptimeMs: 1,
-  ...change,
-});
+const report = (sequence: number, change: Partial<NodeReport> = {}): NodeReport =>
+  emptyReport({ sequence, ...change });
 
 const shard = (shardId: string, change: Partial<ShardReport> = {}): ShardReport => ({
   shardId,
@@ -70,6 +61,57 @@ describe('reports', () => {
     expect(inventory.reported('n1', report(4))).toBe('stale');
     expect(inventory.reported('n1', report(5))).toBe('stale');
     expect(node().shards).toHaveLength(1);
+  });
+
+  const full = (change: Partial<NodeReport> = {}, ofShard: Partial<ShardReport> = {}) => ({
+    shards: [shard('s1', { ports: { http: 20_000, rendezvous: 20_001 }, ...ofShard })],
+    gpus: [testGpu('g1')],
+    engines: [{ kind: 'sim', version: '1' } as const],
+    portsTaken: [22],
+    ...change,
+  });
+
+  it.each<[string, Partial<NodeReport>]>([
+    ['a phase', full({}, { phase: 'exited' })],
+    ['a generation', full({}, { generation: 2 })],
+    ['an exit code', full({}, { exitCode: 1 })],
+    ['a verdict', full({}, { verdict: 'outOfMemory' })],
+    ['a port', full({}, { ports: { http: 20_002, rendezvous: 20_001 } })],
+    ['a rendezvous port', full({}, { ports: { http: 20_000 } })],
+    ['another shard', full({ shards: [shard('s2')] })],
+    ['one shard more', full({ shards: [...full().shards, shard('s2')] })],
+    ['no shard', full({ shards: [] })],
+    ['another device', full({ gpus: [testGpu('g2')] })],
+    [
+      "a device's health",
+      full({ gpus: [testGpu('g1', { health: { state: 'excluded', reason: 'xid_79' } })] }),
+    ],
+    [
+      "the reason of a device's health",
+      full({ gpus: [testGpu('g1', { health: { state: 'healthy', reason: 'x' } })] }),
+    ],
+    ['a stranger on a device', full({ gpus: [testGpu('g1', { foreign: [{ pid: 7 }] })] })],
+    ['an engine', full({ engines: [{ kind: 'sim', version: '2' }] })],
+    ['a taken port', full({ portsTaken: [22, 80] })],
+    ['a condition', full({ conditions: [{ type: 'DiskPressure', reason: '', blocksPlacement: true }] })],
+    ['what could not be read', full({ complete: false })],
+  ])('%s wakes whoever decides, once', (_, change) => {
+    inventory.connected(hello(), '10.0.0.1');
+    expect(inventory.reported('n1', report(1, full()))).toBe('changed');
+    expect(inventory.reported('n1', report(2, full()))).toBe('unchanged');
+    expect(inventory.reported('n1', report(3, change))).toBe('changed');
+    expect(inventory.reported('n1', report(4, structuredClone(change)))).toBe('unchanged');
+  });
+
+  it.each<[string, Partial<NodeReport>]>([
+    ['uptime', full({ uptimeMs: 9_000 })],
+    ['used memory', full({ gpus: [testGpu('g1', { memoryUsedBytes: 5 })] })],
+    ['the age of a phase', full({}, { phaseAgeMs: 9_000 })],
+  ])('%s wakes nobody, and is known', (_, change) => {
+    inventory.connected(hello(), '10.0.0.1');
+    inventory.reported('n1', report(1, full()));
+    expect(inventory.reported('n1', report(2, change))).toBe('unchanged');
+    expect(node()).toMatchObject({ gpus: change.gpus, shards: change.shards });
   });
 
   it('an incomplete one takes nothing away', () => {

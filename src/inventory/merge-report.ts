@@ -91,18 +91,49 @@ export function gpusNotYetReported(remembered: Iterable<RememberedGpu>): readonl
   }));
 }
 
-/** What of a report could change a decision; heartbeats that only move ages and counters give the same text. */
-export function decisiveParts(report: NodeReport): string {
-  return JSON.stringify([
-    report.complete,
-    report.gpus.map((gpu) => [gpu.uuid, gpu.health.state, gpu.health.reason, gpu.foreign.length]),
-    report.shards.map((shard) => shardDecisive(shard)),
-    report.engines,
-    report.conditions,
-    report.portsTaken,
-  ]);
+/**
+ * Whether nothing that could change a decision differs; heartbeats that only move ages and counters are alike. Both share what they
+ * have in common, so lists and values that are no other objects are not looked into.
+ */
+export function decideAlike(a: NodeReport, b: NodeReport): boolean {
+  return (
+    a.complete === b.complete &&
+    alike(a.gpus, b.gpus, gpuAlike) &&
+    alike(a.shards, b.shards, shardAlike) &&
+    a.engines === b.engines &&
+    a.conditions === b.conditions &&
+    a.portsTaken === b.portsTaken
+  );
 }
 
-function shardDecisive(shard: ShardReport): readonly unknown[] {
-  return [shard.shardId, shard.generation, shard.phase, shard.verdict, shard.exitCode, shard.ports];
+function alike<T>(a: readonly T[], b: readonly T[], same: (a: T, b: T) => boolean): boolean {
+  if (a === b) return true;
+  return (
+    a.length === b.length &&
+    a.every((one, index) => {
+      const other = b[index];
+      return one === other || (other !== undefined && same(one, other));
+    })
+  );
+}
+
+function gpuAlike(a: GpuReport, b: GpuReport): boolean {
+  return (
+    a.uuid === b.uuid &&
+    a.health.state === b.health.state &&
+    a.health.reason === b.health.reason &&
+    a.foreign.length === b.foreign.length
+  );
+}
+
+function shardAlike(a: ShardReport, b: ShardReport): boolean {
+  return (
+    a.shardId === b.shardId &&
+    a.generation === b.generation &&
+    a.phase === b.phase &&
+    a.verdict === b.verdict &&
+    a.exitCode === b.exitCode &&
+    a.ports.http === b.ports.http &&
+    a.ports.rendezvous === b.ports.rendezvous
+  );
 }

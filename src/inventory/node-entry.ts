@@ -1,7 +1,8 @@
 import type { GpuReport, NodeLiveness, NodeView, SchedulingIntent } from '../domain/cluster.js';
 import type { Hello, NodeReport } from '../agent-protocol/messages.js';
+import { keep } from './keep.js';
 import {
-  decisiveParts,
+  decideAlike,
   gpusNotYetReported,
   gpusWithMissing,
   mergeReport,
@@ -56,7 +57,6 @@ interface SentCommand {
 export class NodeEntry {
   private stored: StoredNode;
   private report: NodeReport | undefined;
-  private decisive = '';
   private instanceId: string | undefined;
   private streamSinceMs: number | undefined;
   private lastReportMs: number | undefined;
@@ -133,28 +133,29 @@ export class NodeEntry {
 
   takeReport(report: NodeReport, nowMs: number, nowWallMs: number): ReportOutcome {
     if (this.report !== undefined && report.sequence <= this.report.sequence) return 'stale';
-    this.report = mergeReport(this.report, report);
+    const before = this.report;
+    const now = keep(before, mergeReport(before, report));
+    this.report = now;
     this.lastReportMs = nowMs;
     // In either direction: a wall clock that was set must not leave a time in the future standing.
     if (Math.abs(nowWallMs - (this.stored.lastSeenWallMs ?? 0)) >= LAST_SEEN_STEP_MS)
       this.learn({ lastSeenWallMs: nowWallMs });
-    if (report.complete) this.settle(report, nowWallMs);
+    if (now.complete) this.settle(now, before, nowWallMs);
     this.cached = undefined;
-    const decisive = decisiveParts(this.report);
-    const changed = decisive !== this.decisive;
-    this.decisive = decisive;
-    return changed ? 'changed' : 'unchanged';
+    return before !== undefined && decideAlike(before, now) ? 'unchanged' : 'changed';
   }
 
   /** A complete report shows the effect of every command that was answered before it. */
-  private settle(report: NodeReport, nowWallMs: number): void {
+  private settle(report: NodeReport, before: NodeReport | undefined, nowWallMs: number): void {
     for (const [commandId, command] of this.unsettled) {
       // An agent drops what an old stream left unfinished, so a full report on a later stream settles it. A command of
       // this stream may have crossed with the report: only its answer says that the report came after it.
       if (command.answered || command.stream !== this.stream) this.unsettled.delete(commandId);
     }
+    // The devices of a complete report were remembered with it.
+    const known = this.reported && before?.complete === true && before.gpus === report.gpus;
     this.reported = true;
-    this.rememberGpus(report, nowWallMs);
+    if (!known) this.rememberGpus(report, nowWallMs);
   }
 
   private rememberGpus(report: NodeReport, nowWallMs: number): void {
@@ -167,7 +168,7 @@ export class NodeEntry {
     for (const uuid of known.keys()) {
       if (!seen.has(uuid) && !this.missingSinceWallMs.has(uuid)) this.missingSinceWallMs.set(uuid, nowWallMs);
     }
-    this.learn({ gpus: [...known.values()] });
+    this.learn({ gpus: keep(this.stored.gpus, [...known.values()]) });
   }
 
   private learn(facts: Partial<StoredNode>): void {

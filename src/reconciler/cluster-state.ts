@@ -9,12 +9,19 @@ import {
   type ReplicaRecord,
 } from '../domain/cluster.js';
 import type { Action, Plan } from '../domain/plan.js';
-import { NO_MEMORY, type CommandRefusal, type ControlMemory, type Snapshot } from '../domain/snapshot.js';
+import {
+  NO_MEMORY,
+  type CommandRefusal,
+  type ControlMemory,
+  type Snapshot,
+  type StateLoss,
+} from '../domain/snapshot.js';
 import { relinkRenamed, type Relinked } from '../domain/reconcile/renamed-node.js';
 import type { EventInput } from '../events/event-log.js';
 import { InventoryService } from '../inventory/inventory.service.js';
 import { ROUTER_PORT, type RouterPort } from '../router/ports.js';
 import { STATE_STORE, type StateStore, type StoreOp } from '../store/ports.js';
+import { STATE_LOST_KEY } from '../store/tables.js';
 import { TERM, type Term } from '../store/term.js';
 
 /**
@@ -40,6 +47,7 @@ export class ClusterState {
   /** The world as of now. `startedMs` is when this server began to decide, monotonic. */
   snapshot(startedMs: number): Snapshot {
     const nodes = this.inventory.nodes();
+    const stateLost = this.stateLost();
     return {
       term: this.term.current(),
       planNumber: this.planNumber,
@@ -53,7 +61,23 @@ export class ClusterState {
       startedMs,
       refusals: this.refusals,
       memory: this.memory,
+      ...(stateLost === undefined ? {} : { stateLost }),
     };
+  }
+
+  private stateLost(): StateLoss | undefined {
+    const stored = this.store.get<StateLoss>('meta', STATE_LOST_KEY);
+    return stored ?? (this.term.wasRaised ? 'obeyedTerm' : undefined);
+  }
+
+  /** A server that ends while it waits for agents must not forget why: the next one would know fewer signs of it. */
+  stateLostOps({ memory }: Plan): readonly StoreOp[] {
+    const stored = this.store.get<StateLoss>('meta', STATE_LOST_KEY);
+    const { stateLost, firstHeardMs } = memory;
+    if (stateLost === stored) return [];
+    if (stateLost !== undefined)
+      return [{ op: 'put', collection: 'meta', key: STATE_LOST_KEY, value: stateLost }];
+    return firstHeardMs === undefined ? [] : [{ op: 'delete', collection: 'meta', key: STATE_LOST_KEY }];
   }
 
   /** The records, those of a renamed machine carried over to its present node. */
@@ -145,11 +169,11 @@ export class ClusterState {
 }
 
 /** What storing a plan writes. */
-export function planOps(plan: Plan, backoffs: readonly BackoffRecord[]): readonly StoreOp[] {
-  return plan.actions.flatMap((action) => actionOps(action, backoffs));
+export function planOps(plan: Plan): readonly StoreOp[] {
+  return plan.actions.flatMap(actionOps);
 }
 
-function actionOps(action: Action, backoffs: readonly BackoffRecord[]): readonly StoreOp[] {
+function actionOps(action: Action): readonly StoreOp[] {
   switch (action.kind) {
     case 'createReplica':
     case 'updateReplica':
@@ -159,9 +183,7 @@ function actionOps(action: Action, backoffs: readonly BackoffRecord[]): readonly
     case 'putBackoff':
       return [{ op: 'put', collection: 'backoffs', key: backoffKey(action.record), value: action.record }];
     case 'clearBackoff':
-      return backoffs
-        .filter((one) => one.replicaId === action.replicaId && one.nodeId === action.nodeId)
-        .map((one) => ({ op: 'delete', collection: 'backoffs', key: backoffKey(one) }));
+      return [{ op: 'delete', collection: 'backoffs', key: backoffKey(action.record) }];
     case 'putLearned':
       return [{ op: 'put', collection: 'learned', key: learnedFactKey(action.fact), value: action.fact }];
     case 'startShard':

@@ -1,46 +1,30 @@
 /** The timeline's entries for agents that come and go: what happened, why, and what they brought with them. */
 import type { EventInput } from '../events/event-log.js';
 import type { LinkChange } from './ports.js';
-
-/** Entries about one node's link within the window; a flapping one must not push everything else out of a bounded timeline. */
-const TOLD_MAX = 8;
-const WINDOW_MS = 10 * 60_000;
-/** Nodes whose entries are counted; beyond it the longest known are forgotten, and may be told of a little more often. */
-const NODES_MAX = 4_096;
-
-interface Told {
-  readonly atMs: readonly number[];
-  readonly untold: number;
-}
+import { leftOut, ToldBound } from './told-bound.js';
 
 /** Words link changes, and leaves out what would only repeat itself. */
 export class LinkStory {
-  private readonly told = new Map<string, Told>();
+  private readonly told = new ToldBound();
 
   /** The entry for a change; undefined when enough was told of this node lately. The next entry says how many were left out. */
   tell(nodeId: string, change: LinkChange, nowMs: number): EventInput | undefined {
-    const known = this.told.get(nodeId) ?? { atMs: [], untold: 0 };
-    const atMs = known.atMs.filter((one) => nowMs - one < WINDOW_MS);
-    this.told.delete(nodeId);
-    if (atMs.length >= TOLD_MAX) {
-      this.told.set(nodeId, { atMs, untold: known.untold + 1 });
-      return undefined;
-    }
-    this.told.set(nodeId, { atMs: [...atMs, nowMs], untold: 0 });
-    const [oldest] = this.told.keys();
-    if (this.told.size > NODES_MAX && oldest !== undefined) this.told.delete(oldest);
-    return linkEvent(nodeId, change, known.untold);
+    const untold = this.told.next(nodeId, nowMs);
+    return untold === undefined ? undefined : linkEvent(nodeId, change, untold);
   }
 }
 
 function linkEvent(nodeId: string, change: LinkChange, untold: number): EventInput {
-  const left = untold === 0 ? '' : `; ${untold} changes before it were not told`;
   const { type, severity, code, message } = wording(change);
   return {
     type,
     severity,
     subject: { kind: 'node', id: nodeId },
-    reason: { code, message: `${message}${left}`, ...(untold === 0 ? {} : { numbers: { untold } }) },
+    reason: {
+      code,
+      message: `${message}${leftOut(untold)}`,
+      ...(untold === 0 ? {} : { numbers: { untold } }),
+    },
     actor: 'agent',
   };
 }

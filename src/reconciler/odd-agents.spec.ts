@@ -7,7 +7,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
 import { FakeAgent, testGpu, type FakeAgentOptions } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
-import { reportToWire } from '../agent-protocol/to-wire.js';
+import type { Hello } from '../agent-protocol/messages.js';
+import { probeToWire, reportToWire } from '../agent-protocol/to-wire.js';
 import type { ShardReport } from '../domain/cluster.js';
 import { ReconcilerService } from './reconciler.service.js';
 
@@ -201,6 +202,63 @@ describe('a hello', () => {
     for (const agent of swapped) expect((await agent.ended()).code).toBe(GrpcStatus.ALREADY_EXISTS);
     await acked(one, one.report());
     await acked(two, two.report());
+  });
+
+  it('from a second agent of the machine, on another state directory, leaves the first one and its replicas alone', async () => {
+    const server = await start();
+    const of = (stateDir: string): Partial<Hello> => ({
+      ...{ machineId: 'm', bootId: 'b', hostname: 'h1' },
+      ...{ stateDir, stateDirId: stateDir.slice(1), pid: 77 },
+    });
+    const first = await server.join('n1', { hello: of('/x') });
+    await ready(server);
+    const generation = [...first.shards.values()][0]?.generation;
+    const second = dial(server, 'n1', { hello: of('/y') });
+    second.sayHello();
+    const { code, details } = await second.ended();
+    expect(code).toBe(GrpcStatus.ALREADY_EXISTS);
+    expect(details).toMatch(
+      /^node id n1 is held by an agent that is connected \(pid 77 on h1, from 127\.0\.0\.1:\d+, state directory \/x\); stop it first/,
+    );
+    await acked(first, first.report());
+    await ready(server);
+    expect([...first.shards.values()].map((shard) => [shard.phase, shard.generation])).toEqual([
+      ['ready', generation],
+    ]);
+    const { items } = (await server.admin('nodes')).json;
+    expect(items[0].refused).toMatchObject([{ reason: { code: 'nodeIdTaken' } }]);
+    expect((await server.admin('status')).json.warnings).toMatchObject([{ code: 'agent_refused' }]);
+    const events = JSON.stringify((await server.admin('events')).json);
+    expect(events).toContain('AgentRefused');
+    expect(events).not.toContain('AgentReconnected');
+    // One on the same directory is the same agent, started anew.
+    const restarted = dial(server, 'n1', { hello: of('/x') });
+    restarted.sayHello();
+    await restarted.next('welcome');
+    expect((await first.ended()).code).toBe(GrpcStatus.ABORTED);
+  });
+
+  it('asked as a question is answered, and nobody comes in', async () => {
+    const server = await start();
+    const ask = async (nodeId: string, hello: Partial<Hello>): Promise<FakeAgent> => {
+      const agent = dial(server, nodeId, { hello: { pid: 78, ...hello } });
+      agent.send(probeToWire(agent.hello));
+      await agent.ended();
+      return agent;
+    };
+    const free = await ask('n1', {});
+    expect(free.received).toMatchObject([{ kind: 'welcome' }]);
+    expect(JSON.stringify(free.received)).not.toContain('"holder"');
+    expect((await server.admin('nodes')).json.items).toEqual([]);
+    const holder = await server.join('n1', { hello: { stateDirId: 'd1', pid: 77 } });
+    const own = await ask('n1', { stateDirId: 'd1' });
+    expect(own.received).toMatchObject([
+      { kind: 'welcome', welcome: { holder: expect.stringContaining('pid 77') as string } },
+    ]);
+    const other = await ask('n1', { stateDirId: 'd2' });
+    expect(other.received).toMatchObject([{ kind: 'refusal', refusal: { code: 'nodeIdTaken' } }]);
+    await acked(holder, holder.report());
+    expect((await server.admin('nodes/n1')).json.refused).toBeUndefined();
   });
 
   it('with a new machine id under a free node id is taken: the disk moved to another machine', async () => {

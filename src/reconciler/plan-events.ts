@@ -1,18 +1,30 @@
 /** What of a plan is worth telling: the timeline's entries for actions, bounds that were hit, and changes of state. */
-import type { ReplicaRecord, ReplicaView } from '../domain/cluster.js';
+import { replicaKey, type ReplicaRecord, type ReplicaView } from '../domain/cluster.js';
+import { counted } from '../domain/placement/reasons.js';
+import type { Snapshot } from '../domain/snapshot.js';
 import type { Action, Plan, PlanEvent } from '../domain/plan.js';
 import type { EventSubject } from '../events/event.js';
 import type { EventInput } from '../events/event-log.js';
 
 const ACTOR = 'reconciler';
 
-/** Entries for what the plan does and noticed. `records` are those before the plan, for what is deleted. */
-export function planEvents(plan: Plan, records: readonly ReplicaRecord[]): readonly EventInput[] {
-  const known = new Map(records.map((record) => [record.id, record]));
-  return [...plan.actions.flatMap((action) => actionEvent(action, known) ?? []), ...plan.events.map(noticed)];
+/** What a plan was made from, as far as its story needs it: the records, for what is deleted, and the requests in flight. */
+type Before = Pick<Snapshot, 'replicas' | 'inflight'>;
+
+/** Entries for what the plan does and noticed. */
+export function planEvents(plan: Plan, { replicas, inflight }: Before): readonly EventInput[] {
+  const known = new Map(replicas.map((record) => [record.id, record]));
+  return [
+    ...plan.actions.flatMap((action) => actionEvent(action, known, inflight) ?? []),
+    ...plan.events.map(noticed),
+  ];
 }
 
-function actionEvent(action: Action, known: ReadonlyMap<string, ReplicaRecord>): EventInput | undefined {
+function actionEvent(
+  action: Action,
+  known: ReadonlyMap<string, ReplicaRecord>,
+  inflight: Snapshot['inflight'],
+): EventInput | undefined {
   const { reason } = action;
   switch (action.kind) {
     case 'createReplica':
@@ -44,14 +56,17 @@ function actionEvent(action: Action, known: ReadonlyMap<string, ReplicaRecord>):
           { kind: 'node', id: action.record.nodeId },
         ],
       };
-    case 'abortInflight':
+    case 'abortInflight': {
+      const requests = inflight.get(replicaKey(action.replicaId, action.generation)) ?? 0;
+      const message = `${counted(requests, 'request')} ended with an error: ${reason.message}`;
       return {
         type: 'RequestsEnded',
         severity: 'warning',
         subject: { kind: 'replica', id: action.replicaId },
-        reason,
+        reason: { ...reason, message, numbers: { ...reason.numbers, requests } },
         actor: ACTOR,
       };
+    }
     case 'startShard':
     case 'stopShard':
     case 'clearBackoff':

@@ -16,6 +16,7 @@ import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 import { errorChain } from '../shared/errors.js';
 import { StoreError } from '../store/ports.js';
 import { ClusterState, planOps } from './cluster-state.js';
+import { DeviceStory, type LastTold } from './device-story.js';
 import { DrainNotices } from './drain-notices.js';
 import { planEvents, type SeenState, stateEvents } from './plan-events.js';
 import { LinkStory } from './link-story.js';
@@ -68,6 +69,7 @@ export class ReconcilerService
   private states: ReadonlyMap<string, SeenState> = new Map();
   private observer: PassObserver | undefined;
   private readonly links = new LinkStory();
+  private readonly devices = new DeviceStory();
   /** Violations and store failures already in the log, so that two-second repetitions are not. */
   private alarmed = '';
 
@@ -155,6 +157,7 @@ export class ReconcilerService
 
   get settling(): boolean {
     const { clock, policy } = this.settings;
+    if (this.lastSuccess?.plan.memory.stateLost !== undefined) return true;
     return clock.monotonicMs() - this.startedMs < policy.settleAfterStartMs;
   }
 
@@ -233,8 +236,8 @@ export class ReconcilerService
 
   /** Stores decisions and events in one transaction. On failure nothing may be done that the store does not know. */
   private store(snapshot: Snapshot, plan: Plan): Pick<PassRecord, 'notStored'> | undefined {
-    const ops = [...this.state.pendingOps(), ...planOps(plan, snapshot.backoffs)];
-    const events = [...this.state.pendingEvents(), ...planEvents(plan, snapshot.replicas)];
+    const ops = [...this.state.pendingOps(), ...this.state.stateLostOps(plan), ...planOps(plan)];
+    const events = [...this.state.pendingEvents(), ...planEvents(plan, snapshot)];
     try {
       this.events.commit(ops, events);
       this.state.pendingStored();
@@ -280,6 +283,11 @@ export class ReconcilerService
     });
     this.publisher.publish(plan.published, prospects);
     for (const event of stateEvents(this.states, replicas)) this.events.append(event);
+    const lastTold: LastTold = (kind, id, types) =>
+      this.events
+        .list({ kind, id })
+        .findLast(({ subject, type }) => subject.id === id && types.includes(type))?.type;
+    for (const event of this.devices.tell(snapshot.nodes, nowMs, lastTold)) this.events.append(event);
     this.states = new Map(replicas.map((replica) => [replica.record.id, replica]));
   }
 

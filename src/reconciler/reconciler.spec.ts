@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { ControlServer, simModel } from '../../test/support/control-server.js';
 import { testGpu, type FakeAgent } from '../../test/support/fake-agent.js';
 import { waitFor } from '../../test/support/wait-for.js';
-import type { ControlConfig, ServerConfig } from '../config/server-config.js';
+import { ControlConfig, type ServerConfig } from '../config/server-config.js';
 import { RouterService } from '../router/router.service.js';
 import { STATE_STORE, StoreError, type StateStore } from '../store/ports.js';
 import { RECONCILER_SETTINGS, type ReconcilerSettings } from './reconciler-settings.js';
@@ -320,6 +320,24 @@ describe('a restart of the server', () => {
     await passes(empty, 8);
     expect(commandsOf(back)).toEqual([]);
     expect((await empty.admin('status')).json.term).toBe(42);
+  });
+
+  it('without its state waits for other agents although the first runs nothing, also after another restart, until told not to', async () => {
+    const server = await start({}, { settleAfterStart: 3_600_000 });
+    const first = await server.join('n2', { hello: { highestTerm: 41 } });
+    await waitFor(async () => (await eventsOf(server)).some(({ type }) => type === 'StateLost'));
+    await passes(server, 4);
+    await server.stop();
+    await server.start();
+    // By now the agent has obeyed nobody but this server.
+    const back = await server.join('n2', { hello: { highestTerm: 42 } });
+    await waitFor(async () => (await server.admin('nodes/n2')).json.state === 'connected');
+    await passes(server, 4);
+    expect([first, back].flatMap(commandsOf)).toEqual([]);
+    expect((await server.admin('models/m1')).json.reason.message).toContain('control.settleAfterStart');
+    server.edited = { control: Object.assign(new ControlConfig(), { interval: 100, settleAfterStart: 0 }) };
+    expect((await server.admin('config/reload', { method: 'POST', body: {} })).status).toBe(200);
+    await waitFor(async () => (await readyCount(server)) === 1);
   });
 });
 

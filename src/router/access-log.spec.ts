@@ -39,4 +39,34 @@ describe('AccessLog', () => {
       .map((line) => (JSON.parse(line) as { time: string }).time);
     expect(shown).toEqual(times.map((ms) => new Date(ms).toISOString()));
   });
+
+  // Lines are kept as single bytes, which other letters are not.
+  it('writes names of all scripts, quotes and line breaks so that they can be read again', () => {
+    const written: string[] = [];
+    const clock: Clock = {
+      wallMs: () => 0,
+      monotonicMs: () => 0,
+      setTimer: () => ({ cancel: () => undefined }),
+    };
+    const logger = createLogger({ level: 'info', format: 'json' }, (line) => written.push(line));
+    const log = new AccessLog(logger, clock);
+    const strange = 'modèle "你" \\ 😀 \u2028\n\x7f\x80\t~';
+    const record = {
+      requestId: 'r',
+      method: 'POST',
+      route: '/',
+      model: strange,
+      status: 200,
+      outcome: 'ok',
+      durationMs: 1,
+    };
+    log.write(record);
+    log.write({ ...record, model: 'plain ~!{}' });
+    log.flush();
+    const lines = written.join('').trim().split('\n');
+    expect(lines.map((line) => (JSON.parse(line) as { model: string }).model)).toEqual([
+      strange,
+      'plain ~!{}',
+    ]);
+  });
 });

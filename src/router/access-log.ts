@@ -13,7 +13,10 @@ export interface AccessRecord {
   readonly requestId: string;
   readonly method: string;
   readonly route: string;
+  /** The model that had the request. */
   readonly model: string | undefined;
+  /** The model the client asked for, where another one had the request. */
+  readonly insteadOf?: string | undefined;
   readonly status: number;
   /** `ok`, or the code of what went wrong. */
   readonly outcome: string;
@@ -52,7 +55,7 @@ export class AccessLog {
   write(record: AccessRecord): void {
     if (!this.logger.isLevelEnabled('info')) return;
     // Written down at once: text put together from thirty pieces must not live until the others are there.
-    this.used += this.buffer.write(this.render(record), this.used, 'utf8');
+    this.used += this.buffer.write(this.render(record), this.used, 'latin1');
     if (this.used > BUFFER_BYTES - LINE_MAX_BYTES) this.flush();
     else this.timer ??= this.clock.setTimer(FLUSH_AFTER_MS, this.flush);
   }
@@ -62,7 +65,7 @@ export class AccessLog {
     this.timer?.cancel();
     this.timer = undefined;
     if (this.used === 0) return;
-    const lines = this.buffer.toString('utf8', 0, this.used);
+    const lines = this.buffer.toString('latin1', 0, this.used);
     this.used = 0;
     writeLines(this.logger, lines);
   };
@@ -81,7 +84,7 @@ export class AccessLog {
   private render(record: AccessRecord): string {
     let line = `{"level":"info","time":"${this.timeNow()}","component":"access","requestId":${quoted(record.requestId)}`;
     line += `,"method":${quoted(record.method)},"route":${quoted(record.route)}`;
-    line += text('model', record.model);
+    line += text('model', record.model) + text('insteadOf', record.insteadOf);
     line += `,"status":${record.status},"outcome":${quoted(record.outcome)}`;
     line += number('durationMs', record.durationMs) + number('queueMs', record.queueMs);
     line += number('firstTokenMs', record.firstTokenMs);
@@ -102,8 +105,14 @@ const text = (name: string, value: string | undefined): string =>
 const number = (name: string, value: number | undefined): string =>
   value === undefined ? '' : `,"${name}":${Math.round(value * 10) / 10}`;
 
-// oxlint-disable-next-line no-control-regex -- control characters are what it looks for
-const NEEDS_ESCAPE = /["\\\0-\x1f\x7f-\x9f\u2028\u2029]/;
+const NEEDS_ESCAPE = /[^ !#-[\]-~]/;
+const NOT_ASCII = /[^ -~]/g;
 
-/** Nearly nothing that is logged needs escapes; what does takes the long way. */
-const quoted = (value: string): string => (NEEDS_ESCAPE.test(value) ? JSON.stringify(value) : `"${value}"`);
+/** Nearly nothing that is logged needs escapes; what does takes the long way. All of a line is plain ASCII. */
+const quoted = (value: string): string => (NEEDS_ESCAPE.test(value) ? escaped(value) : `"${value}"`);
+
+const escaped = (value: string): string =>
+  JSON.stringify(value).replace(
+    NOT_ASCII,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );

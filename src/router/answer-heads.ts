@@ -23,11 +23,10 @@ export const FALLBACK_HEADER = 'x-llmgw-fallback';
 /** What `x-llmgw-explain` adds to an answer: who gave it, or failed last, by which policy, and how often it was sent. */
 export const explainHeaders = (
   { policy, split }: { readonly policy: string; readonly split: string | undefined },
-  endpoint: string,
+  endpoint: string | undefined,
   sends: number,
 ): HeaderList => [
-  'x-llmgw-endpoint',
-  endpoint,
+  ...(endpoint === undefined ? [] : ['x-llmgw-endpoint', endpoint]),
   'x-llmgw-policy',
   policy,
   ...(split === undefined ? [] : ['x-llmgw-split', headerText(split)]),

@@ -11,6 +11,7 @@ import {
   isErrorBody,
   isPage,
   statusInEvent,
+  withoutKey,
   type EngineErrorAnswer,
 } from './engine-answer.js';
 import { oneRun, type ByteRuns } from './byte-runs.js';
@@ -98,9 +99,10 @@ export class Attempt implements UpstreamSink, RunningAttempt {
     private readonly lease: LoadLease,
     private readonly nature: AttemptNature,
     readonly record: AttemptTrace,
+    nowMs: number,
   ) {
-    this.sentAtMs = owner.clock.monotonicMs();
-    this.connectedAtMs = this.sentAtMs;
+    this.sentAtMs = nowMs;
+    this.connectedAtMs = nowMs;
     endpoint.began(this);
   }
 
@@ -155,7 +157,10 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   /** A deadline struck. */
   expire(kind: 'connect_timeout' | 'first_token_timeout' | 'idle_timeout'): void {
-    if (this.active && this.phase !== 'tail') this.fail({ kind }, undefined, kind);
+    if (!this.active || this.phase === 'tail') return;
+    // What was wrong is known; only the rest of the words did not come.
+    if (this.phase === 'error') return this.errorComplete();
+    this.fail({ kind }, undefined, kind);
   }
 
   abandon(reason: 'shutting_down' | 'upstream_aborted'): void {
@@ -178,6 +183,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   onHead(head: UpstreamHead): void {
     this.head = head;
     this.record.status = head.status;
+    this.record.headAfterMs = this.owner.clock.monotonicMs() - this.connectedAtMs;
     const { status } = head;
     if (status >= 300 && status < 400 && status !== 304) {
       this.fail({ kind: 'redirect' }, undefined, `status ${status}`);
@@ -285,7 +291,7 @@ export class Attempt implements UpstreamSink, RunningAttempt {
   private firstEvent(stream: EventStream): boolean {
     const { head } = this;
     if (stream.startsWithError && stream.error !== undefined) {
-      const data = stream.error;
+      const data = withoutKey(Buffer.from(stream.error), this.endpoint.endpoint.apiKey).toString();
       const failure: AttemptFailure = { kind: 'error_event', status: statusInEvent(data) };
       this.fail(failure, errorEventAnswer(data), 'the first event was an error');
       return true;
@@ -374,7 +380,13 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   private errorComplete(): void {
     if (this.head === undefined) return;
-    const answer = engineErrorAnswer(this.head, Buffer.concat(this.kept), this.owner.clock.wallMs());
+    const { head, endpoint, owner } = this;
+    const answer = engineErrorAnswer(
+      head,
+      Buffer.concat(this.kept),
+      endpoint.endpoint.apiKey,
+      owner.clock.wallMs(),
+    );
     const { status, retryAfterSeconds } = answer;
     const retryAfterMs = retryAfterSeconds === undefined ? undefined : retryAfterSeconds * 1000;
     this.fail({ kind: 'status', status, retryAfterMs }, answer, `status ${status}`);
@@ -403,6 +415,11 @@ export class Attempt implements UpstreamSink, RunningAttempt {
 
   private fail(failure: AttemptFailure, answer: EngineErrorAnswer | undefined, detail: string): void {
     this.drop();
+    // The engine has said itself that the answer failed; that it then breaks off is no news, and a second error would be.
+    if (this.phase === 'relayingEvents' && this.stream?.saidError === true && !this.insideEvent) {
+      this.end('ok');
+      return this.owner.answered();
+    }
     this.close(failure.kind === 'status' ? `status_${failure.status}` : failure.kind);
     // The blame must be known before the room this leaves is given to somebody else.
     this.owner.failed(this, failure, answer, detail);

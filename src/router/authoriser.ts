@@ -14,6 +14,8 @@ export interface Principal {
   readonly id: string;
   /** Replaces the routing profile's queue priority. */
   readonly priority: number | undefined;
+  /** It was valid and is no more: what has not begun at an engine yet does not begin. */
+  readonly revoked?: boolean;
   mayUse(model: NamedModel): boolean;
 }
 
@@ -56,6 +58,12 @@ export const ANONYMOUS: Principal = { id: ANONYMOUS_ID, priority: undefined, may
 
 /** Hold on nothing: for those without limits. */
 export const FREE: Grant = { headers: [], end: () => undefined };
+
+/** The same for every credential that is not one: what is wrong with it is nobody's business but its owner's. */
+export const WRONG_CREDENTIAL: Refusal = {
+  code: 'invalid_api_key',
+  message: 'a valid API key is needed: send it as Authorization: Bearer KEY or as x-api-key: KEY',
+};
 
 /** For gateways without keys: everybody may do everything. */
 export const allowAll: Authoriser = {

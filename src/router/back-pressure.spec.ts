@@ -79,4 +79,34 @@ describe('a client that does not read', () => {
     await client.waitForText('[DONE]');
     expect((await client.response()).body.toString()).toBe(events.join('') + DONE);
   });
+
+  // Less waits for such a client than the mark from which on Node says that a socket has drained.
+  it('for a while gets every small event afterwards', async () => {
+    harness = await RouterHarness.start();
+    const event = delta('z'.repeat(100));
+    let sent = 0;
+    let still = 0;
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.startStream();
+      while (still < 3 && !wire.peerGone) {
+        await wire.chunk(event.repeat(10));
+        sent += 10;
+      }
+      await wire.chunk(DONE);
+      await wire.lastChunk();
+    });
+    const client = await harness.chat({ stream: true });
+    await client.waitForText('200 OK');
+    client.pause();
+    let last = -1;
+    await waitFor(async () => {
+      still = sent === last ? still + 1 : 0;
+      last = sent;
+      for (let turn = 0; turn < STILL_TURNS; turn++) await nextTurn();
+      return still >= 3;
+    });
+    client.resume();
+    await client.waitForText('[DONE]');
+    expect((await client.response()).body.toString() === event.repeat(sent) + DONE).toBe(true);
+  });
 });

@@ -7,6 +7,12 @@ import type { EngineRoute } from './routes.js';
 
 /** Longest pause in the middle of a request's body, ms; whoever sends slower holds memory for nothing. */
 const BODY_STALL_MS = 60_000;
+/**
+ * Time for all of a body, ms, and how much more each byte of it gains: a large one over a slow line takes long, while one
+ * that is sent a byte a minute would never be over.
+ */
+const BODY_TOTAL_MS = 300_000;
+const BODY_BYTES_PER_MS = 16;
 /** A body from this size on is read in a turn of its own. */
 const LARGE_BODY_BYTES = 1024 * 1024;
 
@@ -27,16 +33,17 @@ export class BodyIntake {
     private readonly core: RouterCore,
     announcedBytes: number,
     private readonly owner: IntakeOwner,
-    nowMs: number,
+    private readonly startedMs: number,
   ) {
     this.buffer = new BodyBuffer(core.config.bodyLimit, core.bodies, announcedBytes);
-    this.dueMs = nowMs + BODY_STALL_MS;
+    this.dueMs = startedMs + BODY_STALL_MS;
   }
 
   push(bytes: Buffer, nowMs: number): void {
     if (this.over) return;
-    this.dueMs = nowMs + BODY_STALL_MS;
     const refusal = this.buffer.push(bytes);
+    const totalMs = BODY_TOTAL_MS + this.buffer.length / BODY_BYTES_PER_MS;
+    this.dueMs = Math.min(nowMs + BODY_STALL_MS, this.startedMs + totalMs);
     if (refusal !== undefined) this.refuse(refusal);
   }
 

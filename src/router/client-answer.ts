@@ -26,6 +26,8 @@ export class ClientAnswer {
   lastWriteMs = 0;
   /** Since when the client takes no more bytes; undefined while it does. */
   slowSinceMs: number | undefined;
+  /** Until when a stream's status waits for its first event. */
+  private holdUntilMs = Number.POSITIVE_INFINITY;
   private begun = false;
   private finished = false;
   private readonly words: Dialect;
@@ -44,7 +46,7 @@ export class ClientAnswer {
   }
 
   addHeaders(headers: HeaderList): void {
-    this.common.push(...headers);
+    for (const text of headers) this.common.push(text);
   }
 
   /** The header says that `value`; undefined takes it away. Too late once a status is out. */
@@ -62,10 +64,16 @@ export class ClientAnswer {
     return this.heartbeat(nowMs);
   }
 
-  /** Shows a silent stream's client that it lives: a status from `holdUntilMs` on, then comments. Returns when to ask again. */
-  showLife(nowMs: number, holdUntilMs: number): number {
+  /** From `untilMs` on, or from before, a stream's status does not wait for its first event. Returns when that is. */
+  hold(untilMs: number): number {
+    if (this.statusGiven) return Number.POSITIVE_INFINITY;
+    return (this.holdUntilMs = Math.min(this.holdUntilMs, untilMs));
+  }
+
+  /** Shows a silent stream's client that it lives: a status when it is held no longer, then comments. Returns when to ask again. */
+  showLife(nowMs: number): number {
     if (!this.statusGiven) {
-      if (nowMs < holdUntilMs) return holdUntilMs;
+      if (nowMs < this.holdUntilMs) return this.holdUntilMs;
       this.commitStatus(nowMs);
     } else if (nowMs - this.lastWriteMs >= HEARTBEAT_MS) this.heartbeat(nowMs);
     return this.lastWriteMs + HEARTBEAT_MS;

@@ -101,6 +101,33 @@ describe('deadlines', () => {
     expect(harness.accessLog()).toMatchObject([{ status: 504, outcome: 'idle_timeout' }]);
   });
 
+  // Where nothing else was to be looked at earlier, a pause was looked for only when the first token would have been due.
+  it('between events holds from the first token on, whatever else is due later', async () => {
+    harness = await RouterHarness.start({ deadlines: { idle: 100 }, profile: { holdHeaders: 600_000 } });
+    harness.engine().onRequest((_request, wire) => wire.respond(200, '{}'));
+    // Its connection is used again, so that none is waited for.
+    await (await harness.chat()).response();
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.startStream();
+      await wire.chunk(delta('a'));
+    });
+    const events = eventData((await (await harness.chat({ stream: true })).response()).body);
+    expect(events[1]).toContain('"idle_timeout"');
+    expect(harness.engine().lastRequest.reusedSocket).toBe(true);
+  });
+
+  it('between events comes behind the comments that show that the stream lives', async () => {
+    const deadlines = { idle: 30_000, firstToken: 600_000 };
+    const profile = { holdHeaders: 600_000 };
+    harness = await RouterHarness.start({ clock: fastClock(50), deadlines, profile });
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.startStream();
+      await wire.chunk(delta('a'));
+    });
+    const text = (await (await harness.chat({ stream: true })).response()).body.toString();
+    expect(text).toMatch(/"a".*\n\n(?:: keep-alive\n\n)+data: .*"idle_timeout"/);
+  });
+
   it('between events is not met by comments', async () => {
     harness = await RouterHarness.start({ deadlines: { idle: 200 } });
     harness.engine().onRequest(async (_request, wire) => {

@@ -8,6 +8,7 @@ import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import type { EndpointStatus, RouteEndpoint } from './ports.js';
 import type { EngineRoute } from './routes.js';
+import { Traffic } from './traffic.js';
 import { UpstreamPool } from './upstream/upstream-pool.js';
 
 /** What an endpoint may end while it runs; attempts are these. */
@@ -52,6 +53,7 @@ export class EndpointState implements Candidate {
   readonly load = new EndpointLoad();
   readonly rates = new LearnedRates();
   readonly health = new EndpointHealth();
+  readonly traffic = new Traffic();
   readonly upstream: UpstreamPool;
   /** In the table no more; finishes what it has. */
   draining = false;
@@ -68,6 +70,8 @@ export class EndpointState implements Candidate {
   private probesFailedInARow = 0;
   /** It answered once, or whoever published it saw it answer: what the configuration merely names may not be there. */
   private proved: boolean;
+  /** Request line and what follows it, by route; the same for every request without a query. */
+  private readonly requestHeads: string[] = [];
 
   constructor(
     private route: RouteEndpoint,
@@ -117,12 +121,18 @@ export class EndpointState implements Candidate {
   /** Takes over settings that can change under one generation: models, weight, limits, key. */
   update(route: RouteEndpoint): void {
     this.route = route;
+    this.requestHeads.length = 0;
     this.modelSet = new Set(route.models);
     this.draining = false;
   }
 
   /** Request line, Host and the endpoint's own credential. */
   requestHead(route: EngineRoute, query: string): string {
+    if (query !== '') return this.composeRequestHead(route, query);
+    return (this.requestHeads[route.index] ??= this.composeRequestHead(route, ''));
+  }
+
+  private composeRequestHead(route: EngineRoute, query: string): string {
     const { basePath, host, port, apiKey, engine } = this.route;
     const bare = route.bareEnginePath !== undefined && BARE_PATH_ENGINES.has(engine);
     const path = bare ? route.bareEnginePath : route.path;
@@ -231,6 +241,7 @@ export class EndpointState implements Candidate {
       evidence: this.evidenceView(),
       requestsTotal: this.requestsTotal,
       failuresTotal: this.failuresTotal,
+      traffic: this.traffic.view(),
       ...(engineRunning === undefined ? {} : { engineRunning }),
       ...(engineWaiting === undefined ? {} : { engineWaiting }),
     };

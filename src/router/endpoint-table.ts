@@ -1,12 +1,15 @@
 import { PrefixIndex } from '../domain/balancing/prefix-index.js';
 import { replicaKey } from '../domain/cluster.js';
-import type { Clock } from '../shared/clock.js';
+import type { Clock, Timer } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import { EndpointState, type EndpointContext, type EvidenceTurn } from './endpoint-state.js';
 import { ModelState } from './model-state.js';
 import type { Principal } from './authoriser.js';
 import type { RouteEndpoint, RouteModel, RoutingTable } from './ports.js';
 import type { RoutingProfiles } from './routing-profiles.js';
+
+/** How often, while somebody waits, it is looked whether an endpoint that was out may be asked again; time alone ends that. */
+const LOOK_AGAIN_MS = 250;
 
 export interface TableOptions {
   readonly clock: Clock;
@@ -33,6 +36,9 @@ export class EndpointTable implements EndpointContext {
   private readonly modelsByName = new Map<string, ModelState>();
   private names = new Map<string, ModelState>();
   private closed = false;
+  /** Turns given to models so far. */
+  private turns = 0;
+  private lookingAgain: Timer | undefined;
 
   constructor(private readonly options: TableOptions) {
     this.clock = options.clock;
@@ -45,9 +51,9 @@ export class EndpointTable implements EndpointContext {
     if (table.version < this.version) return false;
     this.version = table.version;
     this.applyEndpoints(table.endpoints);
-    this.applyModels(table.models);
     const now = this.clock.monotonicMs();
-    for (const model of this.modelsByName.values()) model.pump(now);
+    this.applyModels(table.models, now);
+    this.pump(this.modelsByName.values(), now);
     return true;
   }
 
@@ -111,13 +117,46 @@ export class EndpointTable implements EndpointContext {
       this.sweep();
       return;
     }
+    let waiting: ModelState[] | undefined;
     for (const name of endpoint.models) {
       const model = this.modelsByName.get(name);
       if (model === undefined) continue;
       model.queue.departed(nowMs);
-      if (model.queue.depth > 0) model.pump(nowMs);
+      if (model.queue.depth > 0) (waiting ??= []).push(model);
+    }
+    if (waiting !== undefined) this.pump(waiting, nowMs);
+  }
+
+  /**
+   * Lets those go that wait for any of these models, while there is room: by priority, and then the models take turns. Without
+   * turns, of two that share an endpoint the one listed first would get every place for as long as anybody waits for it.
+   */
+  private pump(models: Iterable<ModelState>, nowMs: number): void {
+    const waiting = new Set<ModelState>();
+    let left = 0;
+    for (const model of models) {
+      if (model.queue.depth > 0) waiting.add(model);
+      left += model.queue.depth;
+    }
+    for (; left > 0 && waiting.size > 0; left--) {
+      const next = firstOf(waiting);
+      next.lastTurn = ++this.turns;
+      if (!next.letOneGo(nowMs) || next.queue.depth === 0) waiting.delete(next);
     }
   }
+
+  /** Somebody waits in a queue: if no request ends somewhere before, an endpoint's time out may. */
+  awaitRoom(): void {
+    if (!this.closed) this.lookingAgain ??= this.clock.setTimer(LOOK_AGAIN_MS, this.lookAgain);
+  }
+
+  private readonly lookAgain = (): void => {
+    this.lookingAgain = undefined;
+    if (this.closed) return;
+    const now = this.clock.monotonicMs();
+    this.pump(this.modelsByName.values(), now);
+    for (const { queue } of this.modelsByName.values()) if (queue.depth > 0) return this.awaitRoom();
+  };
 
   othersServing(endpoint: EndpointState): number {
     let fewest = Number.POSITIVE_INFINITY;
@@ -142,11 +181,12 @@ export class EndpointTable implements EndpointContext {
   /** From here on nobody who waits is let through; for the end of the process. */
   close(): void {
     this.closed = true;
+    this.lookingAgain?.cancel();
   }
 
   /** Closes every connection. */
   destroy(): void {
-    this.closed = true;
+    this.close();
     for (const endpoint of this.all()) endpoint.upstream.destroy();
   }
 
@@ -185,13 +225,13 @@ export class EndpointTable implements EndpointContext {
     }
   }
 
-  private applyModels(wanted: readonly RouteModel[]): void {
+  private applyModels(wanted: readonly RouteModel[], nowMs: number): void {
     const kept = new Set(wanted.map((model) => model.name));
     for (const [name, model] of this.modelsByName) {
       if (kept.has(name)) continue;
       this.modelsByName.delete(name);
-      model.endpoints = [];
-      for (const ticket of model.queue.clear()) ticket.arrival.payload.proceed();
+      model.serveWith([], nowMs);
+      for (const ticket of model.queue.clear(nowMs)) ticket.arrival.payload.proceed();
     }
     for (const info of wanted) {
       const known = this.modelsByName.get(info.name);
@@ -202,13 +242,14 @@ export class EndpointTable implements EndpointContext {
       }
     }
     for (const model of this.modelsByName.values()) {
-      model.endpoints = [...this.current.values()].filter((endpoint) => endpoint.models.has(model.name));
+      const serving = [...this.current.values()].filter((endpoint) => endpoint.models.has(model.name));
+      model.serveWith(serving, nowMs);
     }
     this.rebuildNames();
     for (const model of this.modelsByName.values()) {
       // Waiting was for something on its way; when nothing is any more, those who wait learn it now.
       if (model.ready || model.info.outlook !== 'none') continue;
-      for (const ticket of model.queue.clear()) ticket.arrival.payload.proceed();
+      for (const ticket of model.queue.clear(nowMs)) ticket.arrival.payload.proceed();
     }
   }
 
@@ -229,4 +270,19 @@ export class EndpointTable implements EndpointContext {
     for (const [name, model] of this.modelsByName) names.set(name, model);
     this.names = names;
   }
+}
+
+/** Whose turn it is: highest priority, then the longest ago. */
+function firstOf(waiting: Iterable<ModelState>): ModelState {
+  let first: ModelState | undefined;
+  let highest = Number.NEGATIVE_INFINITY;
+  for (const model of waiting) {
+    const priority = model.queue.highestPriority ?? Number.NEGATIVE_INFINITY;
+    const before = priority > highest || (priority === highest && model.lastTurn < (first?.lastTurn ?? 0));
+    if (first !== undefined && !before) continue;
+    first = model;
+    highest = priority;
+  }
+  if (first === undefined) throw new RangeError('nobody waits');
+  return first;
 }

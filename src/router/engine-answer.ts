@@ -1,3 +1,4 @@
+import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib';
 import { clampRetryAfter, readRetryAfter } from '../domain/request/drain-rate.js';
 import { hasEscapedLetter } from './bytes/escaped-letter.js';
 import { isErrorEvent } from './bytes/event-meaning.js';
@@ -59,10 +60,17 @@ export interface EngineErrorAnswer {
   readonly json: boolean;
 }
 
-export function engineErrorAnswer(head: UpstreamHead, received: Buffer, wallMs: number): EngineErrorAnswer {
+/** @param apiKey the endpoint's credential, which some engines repeat when they do not know it */
+export function engineErrorAnswer(
+  head: UpstreamHead,
+  received: Buffer,
+  apiKey: string | undefined,
+  wallMs: number,
+): EngineErrorAnswer {
   const retryAfter = head.get('retry-after');
   const isStream = head.contentType !== undefined && EVENT_STREAM.test(head.contentType);
-  const body = isStream ? firstEventData(received) : received;
+  const words = withoutKey(unpacked(received, head.get('content-encoding')), apiKey);
+  const body = isStream ? firstEventData(words) : words;
   return {
     status: head.status,
     body,
@@ -70,6 +78,45 @@ export function engineErrorAnswer(head: UpstreamHead, received: Buffer, wallMs: 
       retryAfter === undefined ? undefined : readRetryAfter(retryAfter, (text) => Date.parse(text), wallMs),
     json: isJsonObject(body),
   };
+}
+
+/**
+ * An error's words are looked at here, so one that came packed, though nobody asked for that, is unpacked. What cannot be
+ * says nothing.
+ */
+function unpacked(body: Buffer, encoding = 'identity'): Buffer {
+  try {
+    return UNPACKERS[encoding.trim().toLowerCase()]?.(body) ?? NOTHING;
+  } catch {
+    return NOTHING;
+  }
+}
+
+const NOTHING = Buffer.alloc(0);
+/** One that was cut off at our own limit still says how it begins. */
+const ZLIB = { finishFlush: constants.Z_SYNC_FLUSH, maxOutputLength: ERROR_BODY_MAX_BYTES };
+const BROTLI = { finishFlush: constants.BROTLI_OPERATION_FLUSH, maxOutputLength: ERROR_BODY_MAX_BYTES };
+const UNPACKERS: Readonly<Record<string, ((body: Buffer) => Buffer) | undefined>> = {
+  '': (body) => body,
+  identity: (body) => body,
+  gzip: (body) => gunzipSync(body, ZLIB),
+  'x-gzip': (body) => gunzipSync(body, ZLIB),
+  deflate: (body) => inflateSync(body, ZLIB),
+  br: (body) => brotliDecompressSync(body, BROTLI),
+};
+
+/** Shorter ones stand in ordinary words, and keep nobody out. */
+const KEY_MIN_CHARS = 8;
+const HIDDEN = '[hidden]';
+
+/** The same bytes without the endpoint's own credential: an engine that does not accept it may quote it. */
+export function withoutKey(body: Buffer, apiKey: string | undefined): Buffer {
+  if (apiKey === undefined || apiKey.length < KEY_MIN_CHARS) return body;
+  let text = body.toString('latin1');
+  for (const written of [apiKey, JSON.stringify(apiKey).slice(1, -1)]) {
+    text = text.replaceAll(Buffer.from(written).toString('latin1'), HIDDEN);
+  }
+  return Buffer.from(text, 'latin1');
 }
 
 /** An error event on a 200 as if it had been an answer with a status. */

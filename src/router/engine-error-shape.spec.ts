@@ -1,8 +1,11 @@
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
 import { eventData } from '../../test/support/http-responses.js';
 import { RouterHarness, sse } from '../../test/support/router-harness.js';
 import { errorMembers, isShapedFor } from './engine-error-shape.js';
 import type { DialectName } from './routes.js';
+
+const WORDS = '{"error":{"message":"too long"}}';
 
 describe('errorMembers', () => {
   it.each<[string, unknown, object | undefined]>([
@@ -102,6 +105,39 @@ describe('an error answer in a shape of the engine’s own', () => {
       const data = eventData((await client.response()).body);
       expect(JSON.parse(data.at(-1) ?? ''), dialect).toMatchObject({ error: { message: 'too long' } });
     }
+  });
+
+  // Nobody asks for packed answers; the bytes of one were shown as if they were words.
+  it.each<[string, Buffer, string]>([
+    ['gzip', gzipSync(WORDS), 'too long'],
+    ['X-Gzip', gzipSync(WORDS), 'too long'],
+    ['deflate', deflateSync(WORDS), 'too long'],
+    ['br', brotliCompressSync(WORDS), 'too long'],
+    ['identity', Buffer.from(WORDS), 'too long'],
+    ['gzip', gzipSync('x'.repeat(10_000_000)), 'the engine answered with status 400'],
+    ['gzip', Buffer.from(WORDS), 'the engine answered with status 400'],
+    ['zstd', Buffer.from([0x28, 0xb5, 0x2f, 0xfd]), 'the engine answered with status 400'],
+  ])('packed as %s is read, or said in our words', async (encoding, body, message) => {
+    harness = await RouterHarness.start();
+    const headers = { 'content-encoding': encoding };
+    harness.engine().onRequest((_request, wire) => wire.respond(400, body, headers));
+    const response = await (await harness.chat()).response();
+    expect(response.headers.has('content-encoding')).toBe(false);
+    expect(JSON.parse(response.body.toString())).toMatchObject({ error: { message } });
+  });
+
+  // The status was known, and after a minute the client was told of a timeout.
+  it('whose words do not come in time is told with what came', async () => {
+    harness = await RouterHarness.start({ deadlines: { firstToken: 100, firstTokenPer1kTokens: 0 } });
+    const head = 'HTTP/1.1 500 X\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n';
+    harness.engine().onRequest(async (_request, wire) => {
+      await wire.write(`${head}out of `);
+      await wire.waitClosed();
+    });
+    const response = await (await harness.chat({ stream: true })).response();
+    expect(response.status).toBe(500);
+    expect(JSON.parse(response.body.toString())).toMatchObject({ error: { message: 'out of' } });
+    expect(harness.accessLog()).toMatchObject([{ outcome: 'engine_error', status: 500 }]);
   });
 
   it('under a 200 counts as the error it is, wherever the word stands', async () => {

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { eventData } from '../../test/support/http-responses.js';
+import type { Wire } from '../../test/support/fake-engine/wire.js';
 import { delta, RouterHarness, sse } from '../../test/support/router-harness.js';
 
 let harness: RouterHarness;
@@ -32,19 +33,36 @@ describe('an engine that breaks off', () => {
     expect(harness.accessLog()).toMatchObject([{ outcome: 'upstream_aborted', status: 502 }]);
   });
 
-  it('with an error event of its own is relayed unchanged and is no success', async () => {
-    const error = sse({ error: { message: 'cuda oom', code: 500 } });
-    harness = await RouterHarness.start();
-    harness.engine().onRequest(async (_request, wire) => {
-      await wire.startStream();
-      await wire.chunk(delta('A') + error);
-      await wire.lastChunk();
-    });
-    const response = await (await harness.chat({ stream: true })).response();
-    expect(response.body.toString()).toBe(delta('A') + error);
-    expect(harness.accessLog()).toMatchObject([{ outcome: 'engine_error' }]);
-    expect(await harness.metric('llmgw_attempts_total{model="m1",outcome="engine_error"}')).toBe(1);
-  });
+  const endings: readonly [string, (wire: Wire) => unknown][] = [
+    ['ends', (wire) => wire.lastChunk()],
+    ['breaks off', (wire) => wire.rst()],
+    [
+      'ends in half a line',
+      async (wire) => {
+        await wire.chunk('data: {"err');
+        wire.rst();
+      },
+    ],
+    ['says nothing more', (wire) => wire.until(() => wire.peerGone)],
+  ];
+  it.each(endings)(
+    'with an error event of its own and then %s is relayed unchanged and is no success',
+    async (_how, end) => {
+      const error = sse({ error: { message: 'cuda oom', code: 500 } });
+      harness = await RouterHarness.start({ deadlines: { idle: 300 } });
+      harness.engine().onRequest(async (_request, wire) => {
+        await wire.startStream();
+        await wire.chunk(delta('A') + error);
+        await wire.until(() => client.text.includes('cuda oom'));
+        await end(wire);
+      });
+      const client = await harness.chat({ stream: true });
+      const response = await client.response();
+      expect(response.body.toString()).toBe(delta('A') + error);
+      expect(harness.accessLog()).toMatchObject([{ outcome: 'engine_error' }]);
+      expect(await harness.metric('llmgw_attempts_total{model="m1",outcome="engine_error"}')).toBe(1);
+    },
+  );
 
   it('in the middle of a whole answer cuts the connection, so that nothing short looks whole', async () => {
     for (const framing of ['length', 'chunked'] as const) {

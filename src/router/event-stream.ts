@@ -1,15 +1,10 @@
 import { emptyRuns, type ByteRuns } from './byte-runs.js';
+import { finishes } from './bytes/finish-reason.js';
 import type { SseEvent, SseVisitor } from './bytes/sse-scanner.js';
 import { EVENT_HELD_MAX_BYTES } from './bytes/sse-scanner.js';
 import { UsageStripper, type StreamOutput } from './bytes/usage-stripper.js';
 import { mergeUsage, type Usage } from './bytes/usage.js';
 import type { EngineRoute } from './routes.js';
-
-/**
- * Bytes of the last data event that are kept, to see at the end whether the answer was whole. Engines put timings and
- * log probabilities behind what tells it, so this is many times a usual event; memory for it grows with need.
- */
-const LAST_EVENT_MAX_BYTES = 8 * 1024;
 
 /**
  * An engine's event stream on its way to a client. Whole events leave as they came (without the usage nobody but the
@@ -37,13 +32,15 @@ export class EventStream implements SseVisitor, StreamOutput {
   private tokenSeen = false;
   private errorSeen = false;
   private usageChunkSeen = false;
-  private lastEvent: Buffer = NOTHING;
-  private lastEventBytes = 0;
+  /** The last data event says why a choice ends. */
+  private finished = false;
   /** The last data event was too large to be read. */
   private lastUnread = false;
   /** Where the last data event lies in the chunk at hand, until its end is kept. */
   private lastFrom = 0;
   private lastTo = 0;
+  /** Its keys may be spelled in escapes. */
+  private lastEscaped = false;
 
   constructor(
     private readonly route: EngineRoute,
@@ -61,8 +58,14 @@ export class EventStream implements SseVisitor, StreamOutput {
   push(slab: Buffer, from: number, to: number): void {
     this.begin(slab);
     this.stripper.push(slab, from, to);
-    if (this.lastTo > this.lastFrom) this.copyEnd(slab, this.lastFrom, this.lastTo);
+    if (this.lastTo > this.lastFrom)
+      this.finished = finishes(slab, this.lastFrom, this.lastTo, this.lastEscaped);
     this.chunk = undefined;
+  }
+
+  /** The engine said itself that the answer failed. */
+  get saidError(): boolean {
+    return this.errorSeen;
   }
 
   /** The engine ended the stream: what waits for its end leaves too. */
@@ -77,9 +80,7 @@ export class EventStream implements SseVisitor, StreamOutput {
     if (this.done || this.errorSeen || this.lastUnread) return false;
     if (this.route.dialect !== 'openai') return true;
     if (!this.route.usageOption || this.usageChunkSeen) return false;
-    const tail = this.lastEvent.toString('latin1', 0, this.lastEventBytes);
-    if (/"finish_reason"\s*:\s*"/.test(tail)) return false;
-    return !finishes(this.lastEvent.toString('utf8', 0, this.lastEventBytes));
+    return !this.finished;
   }
 
   // ---------------------------------------------------------------- what the stripper tells
@@ -131,26 +132,24 @@ export class EventStream implements SseVisitor, StreamOutput {
     this.errorSeen = true;
     if (this.totalEvents === 1) this.startsWithError = true;
     this.error ??= event.text();
+    // Readers of this dialect go by the name, and silently drop an error that has none.
+    if (this.route.dialect === 'anthropic' && event.name === '') this.stripper.insert(ERROR_NAME);
     // Its dialect has no other end after this one.
     if (this.route.dialect === 'responses' && typeOf(event) === 'response.failed') this.finish();
   }
 
-  /** Of several events in one chunk only the last one's end is copied. */
+  /** Of several events in one chunk only the last one is looked at. */
   private keepEnd(event: SseEvent): void {
     if (!this.route.usageOption) return;
-    const { buffer, dataFrom, dataTo } = event;
+    const { buffer, dataFrom, dataTo, escaped } = event;
     if (buffer === this.chunk) {
       this.lastFrom = dataFrom;
       this.lastTo = dataTo;
+      this.lastEscaped = escaped;
     } else {
-      this.copyEnd(buffer, dataFrom, dataTo);
+      this.lastFrom = this.lastTo = 0;
+      this.finished = finishes(buffer, dataFrom, dataTo, escaped);
     }
-  }
-
-  private copyEnd(buffer: Buffer, from: number, to: number): void {
-    const length = Math.min(LAST_EVENT_MAX_BYTES, to - from);
-    if (length > this.lastEvent.length) this.lastEvent = Buffer.allocUnsafe(Math.max(256, length));
-    this.lastEventBytes = buffer.copy(this.lastEvent, 0, to - length, to);
   }
 
   private begin(chunk: Buffer | undefined): void {
@@ -163,20 +162,7 @@ export class EventStream implements SseVisitor, StreamOutput {
   }
 }
 
-const NOTHING: Buffer = Buffer.alloc(0);
-
-/** Whether a chunk says of a choice why it ends, however its keys are spelled. */
-function finishes(data: string): boolean {
-  try {
-    const { choices } = JSON.parse(data) as { choices?: unknown };
-    return (
-      Array.isArray(choices) &&
-      choices.some((choice: { finish_reason?: unknown } | null) => typeof choice?.finish_reason === 'string')
-    );
-  } catch {
-    return false;
-  }
-}
+const ERROR_NAME = Buffer.from('event: error\n');
 
 /** Last events of the dialects that have no `[DONE]`. */
 const LAST_EVENTS: ReadonlySet<string> = new Set([

@@ -62,6 +62,8 @@ export class ExchangeFacts {
   /** Bytes of prompt text, and how many tokens they are likely to be. */
   promptBytes: number | undefined = undefined;
   promptTokens: number | undefined = undefined;
+  /** Answers asked for at once. */
+  choices = 1;
   /** Events of a stream that carried something generated. */
   tokenEvents = 0;
   /** An error event of the engine passed. */
@@ -106,11 +108,16 @@ export function concludeExchange(
   if (facts.place !== undefined) series.queue.observe((queueMs ?? 0) / 1000);
   if (facts.firstTokenMs !== undefined && facts.answer.streamed) {
     series.firstToken.observe(facts.firstTokenMs / 1000);
+    model?.traffic.firstToken(facts.firstTokenMs);
+    facts.winner?.endpoint.traffic.firstToken(facts.firstTokenMs);
   }
   if (facts.winner !== undefined && model !== undefined) countTokens(core, facts, model, nowMs);
   // One that was cancelled, or broke off, was counted when that happened.
   const whole = outcome === 'ok' || outcome === 'engine_error';
-  if (facts.winner !== undefined && whole) series.attempts.add(shown);
+  if (facts.winner !== undefined && whole) {
+    series.attempts.add(shown);
+    facts.winner.record.endedMs = durationMs;
+  }
   if (!whole) trace.error = outcome;
   trace.status = status;
   trace.endedMs = durationMs;
@@ -120,6 +127,7 @@ export function concludeExchange(
     method: head.method,
     route: route.label,
     model: model?.name,
+    insteadOf: trace.insteadOf,
     status,
     outcome: shown,
     durationMs,
@@ -147,7 +155,7 @@ function settleShares(facts: ExchangeFacts, outcome: Outcome): void {
   // What failed before anybody answered was no service: a client that is told to come back must be able to.
   const counts = winner !== undefined || outcome === 'engine_error' || outcome === 'client_closed';
   grant?.end({ tokens, counts });
-  if (winner !== undefined) place?.settle(tokens);
+  place?.settle(tokens);
 }
 
 /** Tokens of an answer: for the metrics, and for what is learned from them about model and endpoint. */
@@ -163,6 +171,8 @@ function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, 
   series.promptTokens += promptTokens ?? 0;
   series.completionTokens += completionTokens ?? 0;
   series.cachedTokens += cachedTokens ?? 0;
+  model.traffic.used(promptTokens, completionTokens, cachedTokens);
+  winner?.endpoint.traffic.used(promptTokens, completionTokens, cachedTokens);
   const { reuse, endpoint } = winner ?? {};
   // Engines that do not say what was cached teach nothing: silence is no miss.
   if (
@@ -175,10 +185,11 @@ function countTokens(core: RouterCore, facts: ExchangeFacts, model: ModelState, 
     core.table.prefixes.learn(endpoint, reuse, delivered);
   }
   if (completionTokens === undefined || !facts.route.generates) return;
-  model.sizes.answered(facts.promptBytes ?? 0, promptTokens ?? 0, completionTokens);
+  const ofOne = completionTokens / facts.choices;
+  model.sizes.answered(facts.promptBytes ?? 0, promptTokens ?? 0, ofOne);
   if (!facts.answer.streamed || facts.firstTokenMs === undefined || winner === undefined) return;
   const decodeMs = (facts.lastTokenMs ?? nowMs) - winner.sentAtMs - facts.firstTokenMs;
-  winner.endpoint.rates.decoded(completionTokens - 1, decodeMs / 1000);
+  winner.endpoint.rates.decoded(ofOne - 1, decodeMs / 1000);
 }
 
 /** The status as metrics count it: an answer that broke off after its 200 counts as what broke it. */

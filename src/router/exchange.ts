@@ -4,7 +4,7 @@ import type { BudgetPass } from '../domain/request/retry-budget.js';
 import type { Clock } from '../shared/clock.js';
 import type { ApiErrorCode } from '../shared/errors.js';
 import type { Attempt, AttemptOwner } from './attempt.js';
-import { isRefusal, type Principal } from './authoriser.js';
+import { isRefusal, WRONG_CREDENTIAL, type Principal } from './authoriser.js';
 import { BodyIntake, type IntakeOwner } from './body-intake.js';
 import type { ByteRuns } from './byte-runs.js';
 import { ClientAnswer } from './client-answer.js';
@@ -61,7 +61,6 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   private request: RoutedRequest | undefined;
   private tries: Tries | undefined;
   private budget: BudgetPass | undefined;
-  private holdUntilMs = NEVER;
 
   private winner: Attempt | undefined;
   private lastFailure:
@@ -115,8 +114,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
 
   bodyRead(body: ReadBody, bytes: number): void {
     const { trace } = this;
-    this.facts.bytesIn = bytes;
-    trace.bodyBytes = bytes;
+    this.facts.bytesIn = trace.bodyBytes = bytes;
     trace.stream = body.stream;
     const found = findAllowed(this.core.table, body.model, this.principal);
     if (found.model === undefined) return this.fail(found.error);
@@ -129,7 +127,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     const { core, arrivedMs } = this;
     const { profile, route, promptTokens, outputTokens } = request;
     const grant = core.authoriser.grant(this.principal, promptTokens + (route.generates ? outputTokens : 0));
-    this.answer.addHeaders(grant.headers ?? []);
+    if (grant.headers !== undefined) this.answer.addHeaders(grant.headers);
     if (isRefusal(grant)) return this.fail(grant, grant.retryAfterSeconds);
     this.facts.grant = grant;
     this.budget = profile.retryBudget.begin();
@@ -137,7 +135,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.request = request;
     this.tries = new Tries(core, this, this.request, this.trace, this.budget);
     const now = core.clock.monotonicMs();
-    this.facts.place = new QueuePlace(this.request, this.principal, this, now);
+    this.facts.place = new QueuePlace(this.request, this.facts, this, now);
     const { totalMs } = profile.deadlines;
     if (totalMs > 0) this.watch.by(arrivedMs + totalMs);
     this.admit(now);
@@ -145,12 +143,16 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
 
   // ---------------------------------------------------------------- admission
 
-  private admit(now: number): void {
+  /** @param turn those before it in the queue had theirs */
+  private admit(now: number, turn = false): void {
     const { request, tries } = this;
     const { place } = this.facts;
     if (request === undefined || tries === undefined || place === undefined) return;
     const { model } = request;
-    if (model.ready && model.queue.depth > 0 && !model.hasRoom) return this.wait(request, place, now);
+    if (!turn && model.ready && model.queue.depth > 0) {
+      model.pump(now);
+      if (model.prospect(tries.tried, now) === 'later') return this.wait(request, place, now);
+    }
     const choice = tries.choose(now);
     if (choice.endpoint !== undefined) {
       place.skip();
@@ -185,7 +187,8 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     if (next === undefined) return false;
     this.request = next;
     tries.moveTo(next);
-    facts.place = new QueuePlace(next, this.principal, this, now, facts.place?.waitedMs);
+    facts.place?.settle(0);
+    facts.place = new QueuePlace(next, facts, this, now, facts.place?.waitedMs);
     this.admit(now);
     return true;
   }
@@ -194,26 +197,25 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.enter('queued', now);
     const refusal = place.enter(now);
     if (refusal !== undefined) return this.turnedAway(refusal);
+    this.core.table.awaitRoom();
     this.watch.by(place.deadlineMs);
-    if (request.body.stream) this.hold(now + QUEUED_HOLD_MS);
+    if (request.body.stream) this.watch.by(this.answer.hold(now + QUEUED_HOLD_MS));
+  }
+
+  get tried(): readonly string[] {
+    return this.tries?.tried ?? [];
   }
 
   proceed(): void {
     const now = this.clock.monotonicMs();
     this.facts.place?.leave(now);
-    if (this.phase === 'queued') this.admit(now);
+    if (this.phase === 'queued' && this.principal.revoked === true) this.fail(WRONG_CREDENTIAL);
+    else if (this.phase === 'queued') this.admit(now, true);
   }
 
   turnedAway(refusal: AdmissionRefusal): void {
     this.facts.place?.leave(this.clock.monotonicMs());
     this.fail(errorOfRefusal(refusal, this.request?.model.coming), refusal.retryAfterSeconds);
-  }
-
-  /** From `untilMs` on, a stream's status does not wait for its first event. */
-  private hold(untilMs: number): void {
-    if (this.answer.statusGiven) return;
-    this.holdUntilMs = Math.min(this.holdUntilMs, untilMs);
-    this.watch.by(this.holdUntilMs);
   }
 
   // ---------------------------------------------------------------- attempts
@@ -222,7 +224,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     const { request, tries } = this;
     if (request === undefined || tries === undefined || !attempt.active) return;
     const { deadlines, hedge } = request.profile;
-    if (request.body.stream) this.hold(now + deadlines.holdHeadersMs);
+    if (request.body.stream) this.watch.by(this.answer.hold(now + deadlines.holdHeadersMs));
     this.watch.by(tries.dueMs(attempt));
     if (hedge.afterMs > 0) this.watch.by(now + hedge.afterMs);
   }
@@ -288,7 +290,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
   // ---------------------------------------------------------------- the answer
 
   begins(attempt: Attempt, head: UpstreamHead): boolean {
-    const { request, tries } = this;
+    const { request, tries, answer, facts, watch } = this;
     if (this.phase !== 'attempting' || request === undefined || tries === undefined) return false;
     const now = this.clock.monotonicMs();
     tries.settle(attempt, now);
@@ -302,8 +304,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
     this.letGoOfBody();
     this.enter('relaying', now);
     attempt.record.firstEventMs = now - this.arrivedMs;
-    this.progress = new RelayProgress(request, attempt, this.answer, this.facts, tries.dueMs(attempt), now);
-    this.watch.by(this.progress.dueMs);
+    this.progress = new RelayProgress(request, attempt, answer, facts, watch, tries.dueMs(attempt), now);
     return true;
   }
 
@@ -424,7 +425,7 @@ export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, 
 
   private lookAtHold(now: number): number {
     if (this.request?.body.stream !== true || this.phase === 'ended') return NEVER;
-    const next = this.answer.showLife(now, this.holdUntilMs);
+    const next = this.answer.showLife(now);
     this.watchClient(true);
     return next;
   }

@@ -32,4 +32,15 @@ export class ExplainRing {
     }
     return undefined;
   }
+
+  /** Ids that begin so, each once, the newest first. */
+  idsWith(beginning: string): readonly string[] {
+    const ids = new Set<string>();
+    const { length } = this.slots;
+    for (let back = 1; back <= length; back++) {
+      const id = this.slots[(this.at - back + length) % length]?.requestId;
+      if (id?.startsWith(beginning) === true) ids.add(id);
+    }
+    return [...ids];
+  }
 }

@@ -27,6 +27,8 @@ export interface ExplainedAttempt {
   readonly kind: AttemptKind;
   readonly startedMs: number;
   readonly connectedMs?: number;
+  /** The engine's headers. */
+  readonly headMs?: number;
   readonly firstEventMs?: number;
   readonly endedMs?: number;
   readonly reusedSocket?: boolean;
@@ -57,6 +59,8 @@ export interface RequestExplanation {
   readonly stream?: boolean;
   readonly bodyBytes?: number;
   readonly estimatedPromptTokens?: number;
+  /** Requests that waited for the model already when this one had to; by priority and share some of them go after it. */
+  readonly queuedBehind?: number;
   /** Phases reached, in order, with the time of each. */
   readonly phases: readonly { readonly phase: string; readonly atMs: number }[];
   readonly choices: readonly ExplainedChoice[];

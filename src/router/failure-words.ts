@@ -27,7 +27,7 @@ export function errorOfRefusal(
 
 const REFUSAL_WORDS: Record<AdmissionRefusalReason, string> = {
   queue_full: 'too many requests are waiting for this model',
-  queue_timeout: 'no replica of the model had room in time',
+  queue_timeout: 'no replica of the model has room in time',
   no_ready_replica: 'no replica of the model is ready',
 };
 

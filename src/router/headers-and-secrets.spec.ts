@@ -3,7 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterEach, describe, expect, it } from 'vitest';
-import { delta, DONE, RouterHarness } from '../../test/support/router-harness.js';
+import type { RequestHandler } from '../../test/support/fake-engine/fake-engine.js';
+import { delta, DONE, RouterHarness, sse } from '../../test/support/router-harness.js';
 
 let harness: RouterHarness;
 let dir: string | undefined;
@@ -82,6 +83,49 @@ describe('credentials', () => {
     expect(failed.status).toBe(502);
     expect(failed.headers.get('x-request-id')).toBe('r1');
     expect(JSON.stringify(harness.router.explainRequest('r1'))).not.toMatch(/secret/);
+  });
+
+  // An engine that did not accept its key quoted it in its refusal, and the client read it.
+  it('of engines are not shown where engines quote them in an error', async () => {
+    dir = mkdtempSync(join(tmpdir(), 'llmgw-key-'));
+    const apiKeyFile = join(dir, 'key');
+    writeFileSync(apiKeyFile, 'engine"secret\\5\n');
+    harness = await RouterHarness.start({ endpoints: [{ apiKeyFile }] });
+    harness.secrets.push('engine"secret', 'engine\\"secret');
+    const said = { message: 'no such key: engine"secret\\5', type: 'auth', code: 401 };
+    const acts: RequestHandler[] = [
+      (_request, wire) => wire.respond(401, JSON.stringify({ error: said })),
+      (_request, wire) => wire.respond(401, said.message, { 'content-type': 'text/plain' }),
+      async (_request, wire) => {
+        await wire.startStream();
+        await wire.chunk(sse({ error: said }));
+      },
+    ];
+    for (const act of acts) {
+      harness.engine().onRequest(act);
+      const response = await (await harness.chat({ stream: true })).response();
+      expect(response.status).toBe(401);
+      expect(JSON.parse(response.body.toString())).toMatchObject({
+        error: { message: 'no such key: [hidden]' },
+      });
+    }
+  });
+
+  it.each([
+    ['?beta=true', '?beta=true'],
+    ['?key=client-secret-1', ''],
+    ['?a=1&api_key=client-secret-1&b=%20&API-Key=client-secret-1', '?a=1&b=%20'],
+    ['?x&%6bey=client-secret-1&access_token=client-secret-1&&c=d=e', '?x&&c=d=e'],
+    ['?%zz=1&token&monkey=1&keys=2', '?%zz=1&monkey=1&keys=2'],
+    ['?', '?'],
+  ])('of clients in a query (%s) stay here, and all else of it goes on', async (query, kept) => {
+    harness = await RouterHarness.start();
+    harness.secrets.push('client-secret-1');
+    harness.engine().onRequest((_request, wire) => wire.respond(200, OK));
+    for (const headers of [{}, { te: 'trailers' }]) {
+      await (await harness.post(`/v1/messages${query}`, { model: 'm1' }, headers)).response();
+      expect(harness.engine().lastRequest.target).toBe(`/v1/messages${kept}`);
+    }
   });
 
   it('are not invented where an endpoint has none', async () => {

@@ -25,6 +25,10 @@ async function refusal(bytes: string): Promise<{ client: RawClient; status: numb
   expect(client.responses(), what).toHaveLength(1);
   expect(response.headers.get('content-type'), what).toBe('application/json');
   expect(response.headers.get('connection'), what).toBe('close');
+  // Whoever asks about it later has something to name it by.
+  const requestId = response.headers.get('x-request-id');
+  expect(requestId, what).toMatch(/^req-/);
+  expect(harness.accessLog().filter((record) => record['requestId'] === requestId)).toMatchObject([{ status: response.status }]);
   const { error } = JSON.parse(response.body.toString()) as ErrorBody;
   expect(error, what).toMatchObject({ code: expect.any(String) as string, message: expect.any(String) as string });
   client.destroy();
@@ -57,6 +61,8 @@ describe('bytes that are no request', () => {
     ['HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400, 'bad_request'],
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, 'bad_request'],
     ['an absolute target', `GET http://a/v1/models HTTP/1.1\r\nhost: a\r\n\r\n`, 400, 'bad_request'],
+    ['a fragment', 'GET /v1/models#x HTTP/1.1\r\nhost: a\r\n\r\n', 400, 'bad_request'],
+    ['a fragment behind a query', `${POST.replace(' HTTP', '?a=b#c HTTP')}host: a\r\ncontent-length: 14\r\n\r\n${BODY}`, 400, 'bad_request'],
     ['a star that is no OPTIONS', 'GET * HTTP/1.1\r\nhost: a\r\n\r\n', 400, 'bad_request'],
     ['a chunk that is none', `${POST}host: a\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n`, 400, 'bad_request'],
     ['a chunk with a wrong end', `${POST}host: a\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n`, 400, 'bad_request'],
@@ -89,6 +95,9 @@ describe('bytes that are no request', () => {
     const client = await harness.connect();
     await client.send('FOO /v1/messages HTTP/1.1\r\nhost: a\r\n\r\n');
     expect(JSON.parse((await client.response()).body.toString())).toMatchObject({ type: 'error' });
+    const headless = await harness.connect();
+    await headless.send('POST /v1/messages?a=b HTTP/1.1\r\ncontent-length: 0\r\n\r\n');
+    expect(JSON.parse((await headless.response()).body.toString())).toMatchObject({ type: 'error' });
     const broken = await harness.connect();
     await broken.send(
       'POST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n',

@@ -4,11 +4,15 @@ import type { EngineRoute } from './routes.js';
 
 /** `type/subtype` of a content type, in lower case; empty when there is none. */
 export function mediaType(contentType: string | undefined): string {
+  // What nearly everybody sends, on every request and answer.
+  if (contentType === JSON_TYPE) return JSON_TYPE;
   const end = contentType?.indexOf(';') ?? -1;
   return (end < 0 ? contentType : contentType?.slice(0, end))?.trim().toLowerCase() ?? '';
 }
 
-export const isJsonType = (type: string): boolean => type === 'application/json' || type.endsWith('+json');
+const JSON_TYPE = 'application/json';
+
+export const isJsonType = (type: string): boolean => type === JSON_TYPE || type.endsWith('+json');
 
 export const isMultipartType = (type: string): boolean => type === 'multipart/form-data';
 

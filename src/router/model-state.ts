@@ -1,4 +1,4 @@
-import type { Balancer } from '../domain/balancing/balancer.js';
+import { prospectOf, type Balancer, type Prospect } from '../domain/balancing/balancer.js';
 import { CanarySplit } from '../domain/balancing/canary.js';
 import type { PrefixIndex } from '../domain/balancing/prefix-index.js';
 import { createBalancer } from '../domain/balancing/policies.js';
@@ -9,15 +9,18 @@ import {
   type HoldDecision,
 } from '../domain/request/admission.js';
 import { LearnedSizes } from '../domain/request/learned-sizes.js';
-import { clampRetryAfter } from '../domain/request/drain-rate.js';
+import { clampRetryAfter, RETRY_AFTER_MAX_SECONDS } from '../domain/request/drain-rate.js';
 import type { EndpointState } from './endpoint-state.js';
 import type { RouteModel } from './ports.js';
 import { ModelSeries } from './router.metrics.js';
 import type { RoutingProfile } from './routing-profiles.js';
+import { Traffic, type ModelTraffic } from './traffic.js';
 
 /** A request waiting for an endpoint. */
 export interface Waiting {
-  /** Its turn: an endpoint has room. */
+  /** Endpoints it does not go to again. */
+  readonly tried: readonly string[];
+  /** Its turn: an endpoint has room for it, or there will never be one. */
   proceed(): void;
   /** Its place went to a request of a shorter line, or its time is over. */
   turnedAway(refusal: AdmissionRefusal): void;
@@ -26,11 +29,13 @@ export interface Waiting {
 /** What the router keeps of one model from table to table. */
 export class ModelState {
   readonly series = new ModelSeries();
-  /** Endpoints that serve it now, draining ones left out. */
-  endpoints: EndpointState[] = [];
+  readonly traffic = new Traffic();
+  private serving: readonly EndpointState[] = [];
   readonly queue: ModelQueue<Waiting>;
   /** How long its prompts and answers are, learned from what engines report. */
   readonly sizes = new LearnedSizes();
+  /** When those that wait for it had their turn last, among models that share endpoints; the lowest is the longest ago. */
+  lastTurn = 0;
   /** How its requests are shared out while it has canaries. */
   split: CanarySplit | undefined;
   private readonly balancers = new Map<string, Balancer>();
@@ -54,6 +59,18 @@ export class ModelState {
     this.split = info.canary === undefined ? undefined : new CanarySplit(info.canary);
   }
 
+  /** Endpoints that serve it now, draining ones left out. */
+  get endpoints(): readonly EndpointState[] {
+    return this.serving;
+  }
+
+  /** Other endpoints serve it from now on. */
+  serveWith(endpoints: readonly EndpointState[], nowMs: number): void {
+    // While nothing is there nobody departs, however fast those that come next will be.
+    if (this.ready !== endpoints.length > 0) this.queue.forgetRate(nowMs);
+    this.serving = endpoints;
+  }
+
   get name(): string {
     return this.info.name;
   }
@@ -71,6 +88,12 @@ export class ModelState {
   get hasRoom(): boolean {
     for (const endpoint of this.endpoints) if (endpoint.hasRoom) return true;
     return false;
+  }
+
+  /** Whether a request that has tried these endpoints would find another one. */
+  prospect(tried: readonly string[], nowMs: number): Prospect {
+    const facts = { model: this.name, closedPools: this.split?.closedPools };
+    return prospectOf(this.serving, facts, { nowMs, tried });
   }
 
   /** Something is published for it. */
@@ -99,6 +122,16 @@ export class ModelState {
     return false;
   }
 
+  trafficView(): ModelTraffic {
+    const { requests, failures } = this.series.requestCounts();
+    return {
+      requestsTotal: requests,
+      failuresTotal: failures,
+      queueDepth: this.queue.depth,
+      ...this.traffic.view(),
+    };
+  }
+
   /** Refuses those whose time in the queue is over. */
   expire(nowMs: number): void {
     for (const ticket of this.queue.expire(nowMs)) {
@@ -111,18 +144,29 @@ export class ModelState {
   /** A refusal with the wait that is likely to help. */
   refuse(reason: AdmissionRefusal['refused'], nowMs: number): AdmissionRefusal {
     const refusal = this.queue.refuse(reason, nowMs);
-    const { expectedReadyMs } = this.info;
-    if (this.ready || expectedReadyMs === undefined) return refusal;
-    return { ...refusal, retryAfterSeconds: clampRetryAfter(expectedReadyMs / 1000) };
+    if (this.ready) return refusal;
+    const { expectedReadyMs, outlook } = this.known;
+    if (expectedReadyMs !== undefined) {
+      return { ...refusal, retryAfterSeconds: clampRetryAfter(expectedReadyMs / 1000) };
+    }
+    // Nothing comes by itself, so nothing is gained by asking again soon.
+    return outlook === 'none' ? { ...refusal, retryAfterSeconds: RETRY_AFTER_MAX_SECONDS } : refusal;
   }
 
   /** Lets waiting requests go while there is room. */
   pump(nowMs: number): void {
-    // Bounded: one that finds no endpoint after all (it tried them) queues up again behind the others.
-    for (let left = this.queue.depth; left > 0 && this.hasRoom; left--) {
-      const ticket = this.queue.next(nowMs);
-      if (ticket === undefined) return;
-      ticket.arrival.payload.proceed();
-    }
+    // Bounded: one that finds no endpoint after all queues up again behind the others.
+    for (let left = this.queue.depth; left > 0 && this.letOneGo(nowMs); left--);
+  }
+
+  /** Lets one of those that wait go; false when there is no room that is of use to any of them. */
+  letOneGo(nowMs: number): boolean {
+    // Where one that has tried nothing would find nothing now, nobody does.
+    if (!this.hasRoom || this.prospect(NOTHING_TRIED, nowMs) === 'later') return false;
+    const ticket = this.queue.next(nowMs, ({ tried }) => this.prospect(tried, nowMs) !== 'later');
+    ticket?.arrival.payload.proceed();
+    return ticket !== undefined;
   }
 }
+
+const NOTHING_TRIED: readonly string[] = [];

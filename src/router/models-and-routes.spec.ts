@@ -91,15 +91,36 @@ describe('models', () => {
 
   it('are called by their own name at the engine, whatever alias the client used; all else stays as it was', async () => {
     harness = await RouterHarness.start({
-      endpoints: [{ models: ['/models/q-7b'] }],
-      configure: (config) => config.models.push(declare('/models/q-7b', { aliases: ['chat'] })),
+      endpoints: [{ models: ['/models/"q"-7b'] }],
+      configure: (config) =>
+        config.models.push(declare('/models/"q"-7b', { aliases: ['chat', 'a/"b\\ü🔑'] })),
     });
     harness.engine().onRequest((_request, wire) => wire.respond(200, OK));
-    const body = '{ "vendor":{"model":"chat"}, "model" : "chat" ,"messages":[]}';
-    expect((await (await harness.post('/v1/chat/completions', body)).response()).status).toBe(200);
-    expect(harness.engine().lastRequest.body.toString()).toBe(
-      '{ "vendor":{"model":"chat"}, "model" : "/models/q-7b" ,"messages":[]}',
+    const real = String.raw`"/models/\"q\"-7b"`;
+    for (const [before, alias, after] of [
+      [
+        '{ "vendor":{"model":"chat"}, "model" : ',
+        '"chat"',
+        ' ,"messages":[{"content":"\\"model\\":\\"chat\\""}]}',
+      ],
+      [
+        String.raw`{"mod\u0065l":`,
+        '"ch\\u0061t"',
+        ',"tools":[{"model":["model"],"":{"model":"chat","model":"chat"}}]}',
+      ],
+      ['{"messages":[],"model":\n', String.raw`"a\/\"b\\\u00fc\uD83D\uDD11"`, '\n}'],
+      ['{"stop":["\\\\"],"model":', String.raw`"a/\"b\\ü🔑"`, ',"n":1.0}\n'],
+    ] as const) {
+      const answer = await (await harness.post('/v1/chat/completions', before + alias + after)).response();
+      expect([alias, answer.status]).toEqual([alias, 200]);
+      expect(harness.engine().lastRequest.body.toString()).toBe(before + real + after);
+    }
+    // Engines differ in which of two they take.
+    const twice = await harness.post(
+      '/v1/chat/completions',
+      '{"model":"chat","messages":[],"mode\\u006c":"chat"}',
     );
+    expect(json((await twice.response()).body)).toMatchObject({ error: { code: 'duplicate_model' } });
   });
 });
 
@@ -250,6 +271,8 @@ describe('paths and methods', () => {
       expect(response.headers.get('allow')).toBe(allow);
       expect(json(response.body)).toHaveProperty('error.code');
     }
+    const batches = await (await harness.post('/v1/messages/batches', {})).response();
+    expect([batches.status, json(batches.body)]).toMatchObject([404, { type: 'error' }]);
     expect(harness.engine().requests).toHaveLength(0);
   });
 

@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../shared/clock.js';
 import type { ByteRuns } from './byte-runs.js';
 import type { GatewayError } from './dialects.js';
 import type { AnswerLength, Front, FrontSink, HeaderList } from './front.js';
-import { chunkedLength, writeChunkSize, writeCrLf, writeLastChunk } from './bytes/chunk-framing.js';
+import { framedAnswer, isBodilessStatus } from './answer-framing.js';
 import { outbox, type Sender } from './outbox.js';
 
 /** How long an answered client may go on sending the body it began, so that it reads the answer instead of a reset. */
@@ -13,6 +13,10 @@ export const LINGER_MS = 5_000;
 const LINGER_MAX_BYTES = 256 * 1024 * 1024;
 /** A body announced no larger than this is read to its end and thrown away, and the connection lives on. */
 const DISCARD_MAX_BYTES = 1024 * 1024;
+/** Time in which it has to come, ms. */
+const DISCARD_MAX_MS = 60_000;
+/** Answers kept on one connection behind one that is still to be given; whoever has more waiting there is cut off. */
+export const AHEAD_ANSWERS_MAX_BYTES = 4 * 1024 * 1024;
 
 /**
  * node:http's request, whose body goes straight from the parser to its front: as a stream it would cost events, ticks
@@ -23,9 +27,17 @@ export class FrontRequest extends IncomingMessage {
 
   /** Called by node's parser with each piece of the body, and with null at its end. */
   override push(piece: Buffer | null): boolean {
-    if (piece === null) this.front?.bodyEnd();
-    else this.front?.bodyBytes(piece);
+    if (piece === null) {
+      (this.socket as FrontSocket).restTimer?.cancel();
+      this.front?.bodyEnd();
+    } else this.front?.bodyBytes(piece);
     return true;
+  }
+
+  /** Called by node when the connection is gone. Of answers that wait behind another one nobody else is told. */
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    super._destroy(error, done);
+    this.front?.closed();
   }
 
   /** Called by node when the answer is out before the body was read; what comes then is dropped by `push`. */
@@ -47,11 +59,17 @@ export class FrontResponse<R extends IncomingMessage = IncomingMessage> extends 
 /** A client's connection with the way to the front that writes on it. */
 export interface FrontSocket extends Socket {
   front?: NodeFront;
+  /** The time of a body that is thrown away. */
+  restTimer?: Timer;
+  /** Bytes of answers that wait behind another one. */
+  aheadBytes?: number;
+  /** The answer that node has running on it, which is not in its types. */
+  readonly _httpMessage?: FrontResponse<FrontRequest> | null;
 }
 
-/** For each new connection: one listener for all the answers that will go over it. */
-export function watchDrain(socket: Socket): void {
-  socket.on('drain', onSocketDrain);
+/** For each new connection: listeners for all the answers that will go over it. */
+export function watchConnection(socket: Socket): void {
+  socket.on('drain', onSocketDrain).on('close', onSocketClose);
 }
 
 /** What a front shares with all others of its listener. */
@@ -80,6 +98,8 @@ export class NodeFront implements Front, Sender {
   private continued = false;
   /** The rest of the connection cannot be read: the body broke off into something that is none. */
   private unreadable = false;
+  /** Its answer waits behind another one's. */
+  private queued = false;
   private lingered = 0;
   private lingerTimer: Timer | undefined;
 
@@ -125,7 +145,10 @@ export class NodeFront implements Front, Sender {
     if (this.gone) return;
     if (this.unreadable) this.endGently();
     else if (this.mustLinger) this.linger();
-    else this.response.end();
+    else {
+      if (!this.request.complete) this.awaitRest();
+      this.response.end();
+    }
   }
 
   cut(): void {
@@ -146,6 +169,11 @@ export class NodeFront implements Front, Sender {
   private get mustLinger(): boolean {
     if (this.request.complete) return false;
     return this.announcedBodyBytes > DISCARD_MAX_BYTES || (this.expectsContinue && !this.continued);
+  }
+
+  /** The answer is out, and the rest of the body it did not wait for is not there. */
+  get isBodyMissing(): boolean {
+    return this.ended && !this.request.complete;
   }
 
   private get dead(): boolean {
@@ -184,19 +212,9 @@ export class NodeFront implements Front, Sender {
     }
   }
 
-  /** One buffer with everything that goes on the wire: head, chunk size, payload and, at the end, the last chunk. */
   private framed(runs: ByteRuns, last: boolean): Buffer {
     const head = this.headSent ? '' : this.takeHead();
-    if (!this.chunked) {
-      const plain = outbox.take(head.length + runs.length);
-      runs.copyTo(plain, head === '' ? 0 : plain.write(head, 0, 'latin1'));
-      return plain;
-    }
-    const framed = outbox.take(head.length + chunkedLength(runs.length, last));
-    let at = head === '' ? 0 : framed.write(head, 0, 'latin1');
-    if (runs.length > 0) at = writeCrLf(framed, runs.copyTo(framed, writeChunkSize(framed, at, runs.length)));
-    if (last) writeLastChunk(framed, at);
-    return framed;
+    return framedAnswer(head, runs, this.chunked, last);
   }
 
   /**
@@ -214,10 +232,31 @@ export class NodeFront implements Front, Sender {
 
   /** A request sent behind another one on its connection: node keeps the bytes until it is its turn. */
   private queue(bytes: Buffer, sender?: Sender): boolean {
+    this.queued ||= this.countAhead();
     const accepted = bytes.length === 0 || this.response.write(Buffer.from(bytes));
     if (!accepted) this.response.once('drain', onResponseDrain);
     sender?.sent();
     return accepted;
+  }
+
+  /**
+   * From 16 KiB of waiting answers on node reads such a connection no more, so that nobody would see its client leave
+   * while an engine works for it. They are counted here instead, and bounded.
+   */
+  private countAhead(): boolean {
+    const socket = this.request.socket as FrontSocket;
+    // Behind one that is all given they leave in the next turns, and node's way is right.
+    if (socket._httpMessage?.front?.ended !== false) return true;
+    (this.response as FrontResponse & QueuedAnswer)._onPendingData = (bytes) => {
+      socket.aheadBytes = (socket.aheadBytes ?? 0) + bytes;
+      if (socket.aheadBytes > AHEAD_ANSWERS_MAX_BYTES) socket.destroy();
+    };
+    return true;
+  }
+
+  private awaitRest(): void {
+    const socket = this.request.socket as FrontSocket;
+    socket.restTimer = this.environment.clock.setTimer(DISCARD_MAX_MS, () => socket.destroy());
   }
 
   /** Closing with unread bytes resets the connection, and the reset overtakes the answer: read on for a while. */
@@ -282,7 +321,10 @@ interface ComposedHead {
   _headerSent: boolean;
 }
 
-const isBodilessStatus = (status: number): boolean => status === 204 || status === 304;
+/** Where node counts the bytes of answers that wait behind another one; negative when their turn has come. */
+interface QueuedAnswer {
+  _onPendingData: (bytes: number) => void;
+}
 
 const NOTHING = Buffer.alloc(0);
 
@@ -294,4 +336,7 @@ function onResponseDrain(this: ServerResponse): void {
 }
 function onSocketDrain(this: Socket): void {
   (this as FrontSocket).front?.drained();
+}
+function onSocketClose(this: Socket): void {
+  (this as FrontSocket).restTimer?.cancel();
 }

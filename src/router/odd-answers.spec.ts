@@ -116,9 +116,22 @@ describe('a stream in an unusual form', () => {
     ['together', [`${ANSWER}${DONE}${delta('ghost')}`]],
     ['apart', [ANSWER, DONE, delta('ghost')]],
     ['half behind it', [`${ANSWER}data: {"gho`, 'st":1}\n\n']],
+    ['behind one that is spelled oddly', [ANSWER.replace('[DONE]', '\t[DONE] \t'), delta('ghost')]],
+    ['on its line', [ANSWER.replace('[DONE]', '[DONE].'), delta('ghost')]],
   ])('ends at its [DONE], whatever follows %s', async (_how, pieces) => {
-    expect((await ask(streamOf(...pieces))).body.toString()).toBe(ANSWER);
+    const wanted = pieces.join('').split('\n\n').slice(0, 3).map((one) => `${one}\n\n`).join(''); // prettier-ignore
+    expect((await ask(streamOf(...pieces))).body.toString()).toBe(wanted);
     expect(harness.accessLog()).toMatchObject([{ outcome: 'ok' }]);
+  });
+
+  // Some engines write the reason of the end into every chunk, and leave it empty until there is one.
+  it('that ends before its reason does is no whole answer, also where the reason is there and empty', async () => {
+    const chunk = (reason: string) => sse({ choices: [{ delta: { content: 'a' }, finish_reason: reason }] });
+    const broken = await ask(streamOf(chunk('')));
+    expect(broken.body.toString()).toContain('upstream_aborted');
+    await harness.stop();
+    const whole = await ask(streamOf(chunk(''), chunk('stop')));
+    expect(whole.body.toString()).toBe(chunk('') + chunk('stop'));
   });
 
   it('is over for the client when nothing but [DONE] came, though the engine holds its end back', async () => {
@@ -186,6 +199,20 @@ describe('streams of other dialects', () => {
     harness = await RouterHarness.start();
   });
 
+  // Its clients go by names, and dropped an error without one in silence: half an answer was taken for a whole one.
+  it('an error without a name gets one where clients go by names', async () => {
+    const begin = event('message_start');
+    const error = sse({ error: { message: 'oom', code: 500 } });
+    for (const pieces of [[begin + error], [begin, error], [begin, error.slice(0, 9), error.slice(9)]]) {
+      const response = await ask(streamOf(...pieces), { path: '/v1/messages' });
+      expect(response.body.toString()).toBe(`${begin}event: error\n${error}`);
+      expect(harness.accessLog()).toMatchObject([{ outcome: 'engine_error' }]);
+      await harness.stop();
+    }
+    const named = begin + event('error', { error: { type: 'api_error', message: 'oom' } });
+    expect((await ask(streamOf(named), { path: '/v1/messages' })).body.toString()).toBe(named);
+  });
+
   it('as the first event it becomes a real status, with its own words', async () => {
     const error = { code: 'rate_limit_exceeded', message: 'slow down' };
     const response = await ask(streamOf(event('response.failed', { response: { error } })), {
@@ -238,6 +265,8 @@ describe('a failure before the first whole event', () => {
       502,
     ],
     ['another protocol', raw('HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), 502],
+    ['a head whose lines end in LF alone', raw('HTTP/1.1 200 OK\ncontent-type: text/event-stream\n\n'), 502],
+    ['the beginning of one', raw('HTTP/1.1 200 OK\n'), 502],
     ['a status that is none', raw('HTTP/1.1 600 X\r\ncontent-length: 0\r\n\r\n'), 502],
   ])('%s goes elsewhere, and is told as what it is when there is nobody', async (_what, handler, status) => {
     const alone = await ask(handler);

@@ -1,7 +1,7 @@
-import { once } from 'node:events';
-import net from 'node:net';
+import type net from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
+import { readAll, socketPair } from '../../test/support/socket-pair.js';
 
 import { GATHERED_MAX, Outbox } from './outbox.js';
 
@@ -17,32 +17,16 @@ async function crowded(outbox: Outbox): Promise<void> {
   }
 }
 
-/** Two ends of one connection; the far one reads nothing until it is told to. */
-async function connection(): Promise<{ near: net.Socket; far: net.Socket }> {
-  const server = net.createServer({ pauseOnConnect: true }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const near = net.connect((server.address() as net.AddressInfo).port, '127.0.0.1');
-  const [far] = (await once(server, 'connection')) as [net.Socket];
-  server.close();
-  open.push(near, far);
-  near.on('error', () => undefined);
-  far.on('error', () => undefined);
-  if (near.connecting) await once(near, 'connect');
-  return { near, far };
+async function connection(): ReturnType<typeof socketPair> {
+  const pair = await socketPair();
+  open.push(pair.near, pair.far);
+  return pair;
 }
 
 function put(outbox: Outbox, socket: net.Socket, text: string, sent?: () => void): boolean {
   const piece = outbox.take(text.length);
   piece.write(text, 'latin1');
   return outbox.send(socket, piece, sent === undefined ? undefined : { sent });
-}
-
-async function readAll(far: net.Socket): Promise<string> {
-  let text = '';
-  far.setEncoding('latin1').on('data', (part: string) => (text += part));
-  far.resume();
-  await once(far, 'end');
-  return text;
 }
 
 afterEach(() => {

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { WriteArena } from './bytes/write-arena.js';
+import { waitsForKernel, writeNow } from './direct-write.js';
 
 /** Writes that are gathered at most before they leave: whoever waits for the first one must not wait for a whole turn. */
 export const GATHERED_MAX = 16;
@@ -49,7 +50,7 @@ export class Outbox {
   /**
    * Sends `piece`, which must be what the last `take` gave (or empty). `sender` hears once, perhaps before this returns,
    * that it was handed to the socket.
-   * @returns false if the peer takes no more bytes: earlier ones are still waiting for it
+   * @returns false if the peer takes no more bytes: earlier ones are still waiting for it, and `drain` will come
    */
   send(socket: Socket, piece: Buffer, sender?: Sender): boolean {
     if (!this.gathers()) return this.write(socket, piece, sender);
@@ -66,7 +67,7 @@ export class Outbox {
       setImmediate(this.endTurn);
     }
     if (this.count === GATHERED_MAX || this.bytes >= GATHERED_MAX_BYTES) this.flush();
-    return socket.writableLength === 0;
+    return isFree(socket);
   }
 
   /** Hands over what was gathered; before anything is done to a socket past this outbox. */
@@ -78,14 +79,14 @@ export class Outbox {
     for (let i = 0; i < this.count; i++) {
       const socket = this.sockets[i] as Socket;
       const piece = this.pieces[i] as Buffer;
-      if (piece.length > 0 && socket.writable) socket.write(piece);
-      if (socket.writableLength !== 0) allTaken = false;
+      if (!handOver(socket, piece)) allTaken = false;
       this.senders[i]?.sent();
       this.senders[i] = undefined;
     }
     this.count = this.bytes = 0;
     this.flushing = false;
     if (allTaken) this.arena.rewind(this.arenaMark);
+    else this.arena.settle();
   }
 
   private gathers(): boolean {
@@ -96,9 +97,11 @@ export class Outbox {
   }
 
   private write(socket: Socket, piece: Buffer, sender: Sender | undefined): boolean {
-    if (piece.length > 0) socket.write(piece);
-    const taken = socket.writableLength === 0;
-    if (!taken) this.arena.keep(piece.length);
+    const taken = handOver(socket, piece);
+    if (!taken) {
+      this.arena.keep(piece.length);
+      this.arena.settle();
+    }
     sender?.sent();
     return taken;
   }
@@ -109,6 +112,34 @@ export class Outbox {
     this.averageWrites += (this.turnWrites - this.averageWrites) * LATEST_WEIGHT;
     this.turnWrites = 0;
   };
+}
+
+const NOTHING = Buffer.alloc(0);
+
+/** False if the peer does not take all of it, or something before it, now. */
+function handOver(socket: Socket, piece: Buffer): boolean {
+  if (piece.length > 0) {
+    const outcome = writeNow(socket, piece);
+    if (outcome === 'taken') return true;
+    if (outcome === 'waiting') return false;
+    // A failed write is repeated by Node's stream, which tells everybody concerned.
+    if (socket.writable) socket.write(piece);
+  }
+  if (isFree(socket)) return true;
+  tellOfDrain(socket);
+  return false;
+}
+
+/** Nothing that was sent over it waits. */
+export const isFree = (socket: Socket): boolean => socket.writableLength === 0 && !waitsForKernel(socket);
+
+/**
+ * Whoever was told that a peer takes no more bytes waits for `drain`. A socket says that only when more was waiting than
+ * its own mark, so for an event or two it would never come, and the stream would stand still for ever.
+ */
+function tellOfDrain(socket: Socket): void {
+  if (socket.writable && socket.writableLength !== 0 && !socket.writableNeedDrain)
+    socket.write(NOTHING, () => socket.emit('drain'));
 }
 
 /** The process has one: what goes to clients and what goes to engines leaves in the same turns. */

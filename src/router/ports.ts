@@ -4,6 +4,7 @@
  */
 import type { CanarySide, EngineKind } from '../domain/model-spec.js';
 import type { DataPathEvidence } from '../domain/snapshot.js';
+import type { ModelTraffic, TrafficCounts } from './traffic.js';
 
 /** Something requests can be sent to: a published replica's rank 0, or a static address from the configuration. */
 export interface RouteEndpoint {
@@ -69,6 +70,7 @@ export interface EndpointStatus {
   readonly evidence: DataPathEvidence;
   readonly requestsTotal: number;
   readonly failuresTotal: number;
+  readonly traffic: TrafficCounts;
   /** From the engine's own metrics, when scraped. */
   readonly engineRunning?: number;
   readonly engineWaiting?: number;
@@ -88,6 +90,8 @@ export interface RouterPort {
   /** Ends the requests still running on an endpoint generation (the stream grace is over): each client gets an error event. */
   abortInflight(id: string, generation: number, reason: 'shutting_down' | 'upstream_aborted'): number;
   endpoints(): readonly EndpointStatus[];
+  /** What passes for each model of the table, by name. */
+  traffic(): ReadonlyMap<string, ModelTraffic>;
   /** Calls back when evidence turned bad enough that the control plane should look now. */
   onEvidence(listener: () => void): void;
 }

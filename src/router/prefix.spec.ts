@@ -55,6 +55,31 @@ describe('prompts that begin alike', () => {
     expect(await harness.metric('llmgw_prefix_predicted_tokens_total')).toBeGreaterThan(10_000);
   });
 
+  // An agent's tools are most of what it sends, and the template puts them before everything else.
+  it.each([
+    [
+      'tools',
+      (text: string) => ({ tools: [{ type: 'function', function: { name: 'f', description: text } }] }),
+    ],
+    ['system', (text: string) => ({ system: text })],
+    ['instructions', (text: string) => ({ instructions: text })],
+  ])('begin with what is in "%s"', async (_where, beginning) => {
+    harness = await RouterHarness.start({ engines: 3, profile: { policy: 'prefixAware' } });
+    cachingEngines();
+    const choose = async (topic: string, id: string) => {
+      const text = `You know all about ${topic}. `.repeat(400);
+      const messages = [{ role: 'user', content: id }];
+      await (await harness.chat({ messages, ...beginning(text) }, { 'x-request-id': id })).response();
+      return harness.router.explainRequest(id)?.choices[0];
+    };
+    const first = await choose('rivers', 'r1');
+    expect(first?.predictedCachedTokens).toBe(0);
+    expect((await choose('stars', 's1'))?.predictedCachedTokens).toBeLessThan(100);
+    const again = await choose('rivers', 'r2');
+    expect(again?.predictedCachedTokens).toBeGreaterThan(500);
+    expect(again?.chosen).toBe(first?.chosen);
+  });
+
   it('are not looked for where one endpoint serves all, nor by other policies', async () => {
     harness = await RouterHarness.start({ engines: 1, profile: { policy: 'prefixAware' } });
     cachingEngines();
@@ -102,6 +127,25 @@ describe('prompts that begin alike', () => {
     expect((await ask('rivers', 'three', 'p3'))?.predictedCachedTokens).toBe(0);
     harness.router.applyTable(table(3, [], 2));
     expect(harness.router.table.prefixes.entries).toBe(0);
+  });
+});
+
+describe('an endpoint that refuses connections', () => {
+  // One that nobody but its operator restarts keeps its id and generation.
+  it('has lost its cache', async () => {
+    harness = await RouterHarness.start({ engines: 2, profile: { policy: 'prefixAware' } });
+    cachingEngines();
+    const home = (await ask('rivers', 'one', 'q1'))?.chosen;
+    expect((await ask('rivers', 'two', 'q2'))?.chosen).toBe(home);
+    const engine = harness.engine(home === 'e1' ? 0 : 1);
+    await engine.close();
+    expect((await ask('rivers', 'three', 'q3'))?.predictedCachedTokens).toBeGreaterThan(500);
+    const [choice] = harness.router.explainRequest('q3')?.choices.slice(-1) ?? [];
+    expect(choice?.chosen).not.toBe(home);
+    await ask('rivers', 'four', 'q4');
+    const after = harness.router.explainRequest('q4')?.choices[0]?.candidates;
+    expect(after?.find(({ endpoint }) => endpoint === home)?.predictedCachedTokens).toBe(0);
+    expect(after?.find(({ endpoint }) => endpoint !== home)?.predictedCachedTokens).toBeGreaterThan(500);
   });
 });
 

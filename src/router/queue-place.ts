@@ -1,5 +1,6 @@
 import type { AdmissionRefusal, Ticket } from '../domain/request/admission.js';
-import { keyOf, type Principal } from './authoriser.js';
+import { keyOf } from './authoriser.js';
+import type { ExchangeFacts } from './exchange-account.js';
 import type { Waiting } from './model-state.js';
 import type { RoutedRequest } from './tries.js';
 
@@ -10,6 +11,8 @@ export class QueuePlace {
   /** Time spent waiting, undefined for a request that never did. */
   waitedMs: number | undefined;
   private ticket: Ticket<Waiting> | undefined;
+  /** It has been charged to its key: once, however often it queues up and wherever it is tried. */
+  private charged = false;
   private readonly share: {
     readonly fairnessKey: string;
     readonly priority: number;
@@ -18,13 +21,14 @@ export class QueuePlace {
 
   constructor(
     private readonly request: RoutedRequest,
-    principal: Principal,
+    private readonly facts: Pick<ExchangeFacts, 'principal' | 'trace'>,
     private readonly waiting: Waiting,
     nowMs: number,
     waitedBeforeMs?: number,
   ) {
     this.waitedMs = waitedBeforeMs;
     const { profile, head, promptTokens, outputTokens } = request;
+    const { principal } = facts;
     const { queueMs } = profile.deadlines;
     this.deadlineMs = queueMs === 0 ? Number.POSITIVE_INFINITY : nowMs + queueMs;
     this.share = {
@@ -37,14 +41,17 @@ export class QueuePlace {
 
   /** The request goes straight to an endpoint. */
   skip(): void {
-    this.request.model.queue.admitDirect(this.share);
+    if (!this.charged) this.request.model.queue.admitDirect(this.share);
+    this.charged = true;
   }
 
   /** Takes a place at the end, or says why there is none. */
   enter(nowMs: number): AdmissionRefusal | undefined {
     const { model } = this.request;
+    this.facts.trace.queuedBehind = model.queue.depth;
     const deadlineMs = this.deadlineMs === Number.POSITIVE_INFINITY ? undefined : this.deadlineMs;
-    const result = model.queue.enqueue({ ...this.share, deadlineMs, payload: this.waiting }, nowMs);
+    const share = this.charged ? { ...this.share, tokens: 0 } : this.share;
+    const result = model.queue.enqueue({ ...share, deadlineMs, payload: this.waiting }, nowMs);
     if (result.ticket === undefined) return result.refusal;
     this.ticket = result.ticket;
     result.displaced?.arrival.payload.turnedAway(model.refuse('queue_full', nowMs));
@@ -54,13 +61,15 @@ export class QueuePlace {
   /** Waiting is over, whichever way; the place is free for others. */
   leave(nowMs: number): void {
     if (this.ticket === undefined) return;
-    this.request.model.queue.leave(this.ticket);
+    if (this.ticket.state === 'admitted') this.charged = true;
+    this.request.model.queue.leave(this.ticket, nowMs);
     this.waitedMs = (this.waitedMs ?? 0) + (nowMs - this.ticket.enqueuedAtMs);
     this.ticket = undefined;
   }
 
-  /** What the request really used, where that became known. */
+  /** What the request really used takes the place of what it was charged. */
   settle(usedTokens: number): void {
+    if (!this.charged) return;
     const { fairnessKey, priority, tokens } = this.share;
     this.request.model.queue.correct(fairnessKey, priority, usedTokens - tokens);
   }

@@ -1,6 +1,7 @@
 import type { Attempt } from './attempt.js';
 import type { ByteRuns } from './byte-runs.js';
 import { HEARTBEAT_MS, type ClientAnswer } from './client-answer.js';
+import type { DeadlineWatch } from './deadline-watch.js';
 import type { EventStream } from './event-stream.js';
 import type { ExchangeFacts } from './exchange-account.js';
 import type { RoutedRequest } from './tries.js';
@@ -20,12 +21,16 @@ export class RelayProgress {
     private readonly attempt: Attempt,
     private readonly answer: ClientAnswer,
     private readonly facts: ExchangeFacts,
+    /** Told when something becomes due earlier than before. */
+    private readonly watch: DeadlineWatch,
     /** When the first token had to be there, monotonic. */
     private readonly firstTokenDueMs: number,
     nowMs: number,
   ) {
     this.lastEventMs = nowMs;
     this.lastTokenMs = nowMs;
+    watch.by(this.dueMs);
+    if (answer.streamed) watch.by(nowMs + HEARTBEAT_MS);
   }
 
   /** Bytes of a whole answer; false when the client is slow. */
@@ -52,6 +57,8 @@ export class RelayProgress {
     const { attempt } = this;
     this.facts.firstTokenMs = nowMs - attempt.sentAtMs;
     attempt.endpoint.rates.firstToken(attempt.tokensAhead, this.facts.firstTokenMs / 1000);
+    // Until now the first token was waited for, which may take longer than the pause to the next one.
+    this.watch.by(this.dueMs);
   }
 
   /** The client takes bytes again. The engine could not send while it was paused; its time starts anew. */

@@ -19,8 +19,10 @@ export interface ReadBody {
    * compare, and after `release`.
    */
   promptRanges(): readonly TextRange[];
-  /** Most output tokens the client asked for; undefined when it named no limit. */
+  /** Most output tokens of one answer that the client asked for, at least 0; undefined when it named no limit. */
   readonly maxTokens: number | undefined;
+  /** Answers asked for at once, at least 1. */
+  readonly choices: number;
   /** The gateway asks for usage where the client did not, and takes it out of the answer again. */
   readonly stripUsage: boolean;
   /**
@@ -51,6 +53,11 @@ export function readBody(bytes: Buffer, contentType: string | undefined, route: 
 
 const NOTHING = Buffer.alloc(0);
 
+/** What a picture, a sound or a file in a prompt counts for, as bytes of text: about a thousand tokens. */
+const BLOB_AS_TEXT_BYTES = 4_096;
+/** Answers at once that estimates are made for; OpenAI takes no more, and more is for the engine to refuse. */
+const CHOICES_MAX = 128;
+
 class JsonBody implements ReadBody {
   readonly promptBytes: number;
   readonly stripUsage: boolean;
@@ -59,10 +66,11 @@ class JsonBody implements ReadBody {
   constructor(
     private bytes: Buffer,
     private readonly scan: ScannedBody,
-    route: EngineRoute,
+    private readonly route: EngineRoute,
   ) {
-    this.promptBytes =
-      size(scan.messages) + size(scan.prompt) + size(scan.input) + size(scan.tools) + size(scan.system);
+    const conversation = size(scan.messages) + size(scan.prompt) + size(scan.input);
+    const before = size(scan.tools) + size(scan.system) + size(scan.instructions);
+    this.promptBytes = Math.max(0, conversation + before - scan.blobBytes) + scan.blobs * BLOB_AS_TEXT_BYTES;
     this.includeUsage = route.usageOption && scan.stream;
     this.stripUsage = this.includeUsage && includeUsageEdit(scan) !== undefined;
   }
@@ -73,13 +81,23 @@ class JsonBody implements ReadBody {
   get stream(): boolean {
     return this.scan.stream;
   }
+
   get maxTokens(): number | undefined {
-    return this.scan.maxCompletionTokens ?? this.scan.maxTokens;
+    const { maxCompletionTokens, maxOutputTokens, maxTokens } = this.scan;
+    // What an engine does not read on this route is no limit: an answer judged by it would be given up too early.
+    const asked = this.route.dialect === 'responses' ? maxOutputTokens : (maxCompletionTokens ?? maxTokens);
+    // Below 0 it means no limit to llama.cpp, and a refusal to others; either way it is no number to reckon with.
+    return asked !== undefined && asked >= 0 ? asked : undefined;
+  }
+
+  get choices(): number {
+    const { n = 1 } = this.scan;
+    return Math.min(CHOICES_MAX, Math.max(1, Math.floor(n)));
   }
 
   promptRanges(): readonly TextRange[] {
-    const { tools, system, messages, prompt, input } = this.scan;
-    return [tools, system, messages, prompt, input].flatMap((range) =>
+    const { tools, system, instructions, messages, prompt, input } = this.scan;
+    return [tools, system, instructions, messages, prompt, input].flatMap((range) =>
       range === undefined || range.to > this.bytes.length ? [] : [{ bytes: this.bytes, ...range }],
     );
   }
@@ -98,6 +116,7 @@ class FormBody implements ReadBody {
   /** A file's length says little about its tokens. */
   readonly promptBytes = 0;
   readonly maxTokens = undefined;
+  readonly choices = 1;
   readonly stripUsage = false;
 
   constructor(

@@ -1,5 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { ApiErrorCode } from '../shared/errors.js';
+import type { CanonicalReader } from './bytes/canonical-request.js';
+import { withoutCredentials } from './query.js';
 
 /** Header lines of one request. Real SDKs send about twenty. */
 export const REQUEST_HEADERS_MAX = 100;
@@ -24,6 +26,22 @@ const PASSED = new Set([
   'tracestate',
 ]);
 
+/** Every header line of a canonical request that is read here, in lower case. */
+export const HEADERS_READ: readonly string[] = [
+  ...PASSED,
+  'content-type',
+  'content-encoding',
+  'authorization',
+  'x-api-key',
+  'origin',
+  'access-control-request-headers',
+  'x-request-id',
+  'x-llmgw-profile',
+  'x-llmgw-session',
+  'x-llmgw-explain',
+  'x-stainless-retry-count',
+];
+
 /** Why a request is refused before its route is looked at. */
 export interface HeadProblem {
   readonly code: Extract<ApiErrorCode, 'bad_request' | 'header_fields_too_large'>;
@@ -35,7 +53,7 @@ export class RequestHead {
   method = '';
   /** Without the query. */
   path = '';
-  /** `?…` as sent, or empty. */
+  /** `?…` as sent, but for what is a credential, or empty. */
   query = '';
   /** Kept from the client when it is presentable, else made. */
   requestId = '';
@@ -105,9 +123,11 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
   // `OPTIONS *` asks what the server as a whole takes.
   if (target.charCodeAt(0) !== SLASH && !(target === '*' && head.method === 'OPTIONS'))
     return { code: 'bad_request', message: 'the request target must be a path' };
+  // A fragment is never sent; readers that get one cut it off or take it for a part of the path.
+  if (target.includes('#')) return { code: 'bad_request', message: 'a request target has no fragment' };
   const queryAt = target.indexOf('?');
   head.path = queryAt < 0 ? target : target.slice(0, queryAt);
-  if (queryAt >= 0) head.query = target.slice(queryAt);
+  if (queryAt >= 0) head.query = withoutCredentials(target.slice(queryAt));
   let hosts = 0;
   for (let i = 0; i < raw.length; i += 2) {
     const name = lowerCase(raw[i] as string);
@@ -123,6 +143,23 @@ export function readRequestHead(request: IncomingMessage, makeId: () => string):
   if (bodyless && (head.chunkedBody || head.contentLength > 0)) {
     return { code: 'bad_request', message: `${head.method} takes no body` };
   }
+  return head;
+}
+
+/** The same of a canonical request, in whose head nothing can be wrong any more. */
+export function canonicalRequestHead(
+  canonical: CanonicalReader,
+  clientAddress: string,
+  makeId: () => string,
+): RequestHead {
+  const head = new RequestHead();
+  head.method = 'POST';
+  head.path = canonical.path;
+  if (canonical.query !== '') head.query = withoutCredentials(canonical.query);
+  head.clientAddress = clientAddress;
+  head.contentLength = canonical.contentLength;
+  for (let i = 0; i < canonical.count; i++) takeHeader(head, canonical.name(i), canonical.value(i));
+  if (head.requestId === '') head.requestId = makeId();
   return head;
 }
 

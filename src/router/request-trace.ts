@@ -22,15 +22,27 @@ type AnyChoice = Choice<{ readonly id: string } & Candidate>;
 
 /** Phases remembered; a request that queues again and again has more, and the first ones tell enough. */
 const PHASES_MAX = 12;
+/**
+ * Choices remembered; the last one stands in for all beyond them. One that waits long looks around many times, and traces
+ * keep the memory they once needed.
+ */
+const CHOICES_MAX = 12;
 /** Longest id kept; the front takes over no longer one. */
 const ID_MAX_BYTES = 128;
 
-const NUMBERS = { receivedWall: 0, bodyBytes: 1, promptTokens: 2, status: 3, ended: 4 } as const;
-const USAGE_AT = 5;
-const NUMBER_COUNT = 8;
+const NUMBERS = {
+  receivedWall: 0,
+  bodyBytes: 1,
+  promptTokens: 2,
+  status: 3,
+  ended: 4,
+  queuedBehind: 5,
+} as const;
+const USAGE_AT = 6;
+const NUMBER_COUNT = 9;
 
-const TIMES = { started: 0, connected: 1, firstEvent: 2, ended: 3, status: 4 } as const;
-const TIME_COUNT = 5;
+const TIMES = { started: 0, connected: 1, head: 2, firstEvent: 3, ended: 4, status: 5 } as const;
+const TIME_COUNT = 6;
 
 /** One attempt as it goes. */
 export class AttemptTrace {
@@ -53,12 +65,17 @@ export class AttemptTrace {
     this.kind = kind;
     this.reusedSocket = undefined;
     this.outcome = this.next = this.nextBecause = undefined;
-    this.times.fill(Number.NaN);
+    forget(this.times);
     this.times[TIMES.started] = startedMs;
   }
 
   set connectedMs(atMs: number) {
     this.times[TIMES.connected] = atMs;
+  }
+  /** The engine's headers came so long after the connection stood. */
+  set headAfterMs(ms: number) {
+    const connected = this.times[TIMES.connected] ?? Number.NaN;
+    this.times[TIMES.head] = (Number.isNaN(connected) ? (this.times[TIMES.started] ?? 0) : connected) + ms;
   }
   set firstEventMs(atMs: number) {
     this.times[TIMES.firstEvent] = atMs;
@@ -79,6 +96,7 @@ export class AttemptTrace {
       kind,
       startedMs: times[TIMES.started] ?? 0,
       ...known('connectedMs', times[TIMES.connected]),
+      ...known('headMs', times[TIMES.head]),
       ...known('firstEventMs', times[TIMES.firstEvent]),
       ...known('endedMs', times[TIMES.ended]),
       ...known('status', times[TIMES.status]),
@@ -200,7 +218,7 @@ export class RequestTrace {
     this.stream = this.error = undefined;
     this.allTried = false;
     this.phaseCount = this.choiceCount = this.attemptCount = 0;
-    this.numbers.fill(Number.NaN);
+    forget(this.numbers);
     this.numbers[NUMBERS.receivedWall] = receivedWallMs;
     return this;
   }
@@ -219,6 +237,9 @@ export class RequestTrace {
   }
   set estimatedPromptTokens(tokens: number) {
     this.numbers[NUMBERS.promptTokens] = tokens;
+  }
+  set queuedBehind(requests: number) {
+    this.numbers[NUMBERS.queuedBehind] = requests;
   }
   set status(status: number) {
     this.numbers[NUMBERS.status] = status;
@@ -239,7 +260,8 @@ export class RequestTrace {
   }
 
   chose(choice: AnyChoice, atMs: number): void {
-    (this.choices[this.choiceCount++] ??= new ChoiceTrace()).take(choice, atMs);
+    if (this.choiceCount < CHOICES_MAX) this.choiceCount += 1;
+    (this.choices[this.choiceCount - 1] ??= new ChoiceTrace()).take(choice, atMs);
   }
 
   attempt(endpoint: string, generation: number, kind: AttemptKind, startedMs: number): AttemptTrace {
@@ -275,6 +297,7 @@ export class RequestTrace {
       ...(stream === undefined ? {} : { stream }),
       ...known('bodyBytes', numbers[NUMBERS.bodyBytes]),
       ...known('estimatedPromptTokens', numbers[NUMBERS.promptTokens]),
+      ...known('queuedBehind', numbers[NUMBERS.queuedBehind]),
       phases: this.phases
         .slice(0, this.phaseCount)
         .map((phase, i) => ({ phase, atMs: this.phaseAtMs[i] ?? 0 })),
@@ -296,6 +319,11 @@ export class RequestTrace {
     if (promptTokens === undefined && completionTokens === undefined) return {};
     return { usage: { promptTokens, completionTokens, cachedTokens } };
   }
+}
+
+/** For so few, `fill` costs more than the loop it saves. */
+function forget(numbers: Float64Array): void {
+  for (let i = 0; i < numbers.length; i++) numbers[i] = Number.NaN;
 }
 
 /** A member that is only there when its number is known. */

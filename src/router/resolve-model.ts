@@ -35,7 +35,7 @@ export interface Placing {
   readonly model: ModelState;
   /** Set when that is not the model asked for. */
   readonly because: StandInReason | undefined;
-  /** Set when the model asked for has canaries. */
+  /** What the split of the model asked for came to, where it has canaries and did not go to a fallback. */
   readonly split: SplitVerdict | undefined;
 }
 

@@ -33,6 +33,19 @@ export class ModelSeries {
     return (this.routes[index] ??= new RouteSeries());
   }
 
+  /** Requests that are over, on all routes; of these, the ones that no engine answered for: 429 and 5xx. */
+  requestCounts(): { readonly requests: number; readonly failures: number } {
+    let requests = 0;
+    let failures = 0;
+    for (const route of this.routes) {
+      for (const [code, count] of route?.codes.entries() ?? []) {
+        requests += count;
+        if (code === '429' || code >= '500') failures += count;
+      }
+    }
+    return { requests, failures };
+  }
+
   routeEntries(): [string, RouteSeries][] {
     return this.routes.flatMap((series, index) =>
       series === undefined
@@ -57,6 +70,8 @@ export const OTHER_ROUTE_INDEX = ENGINE_ROUTES.length + 2;
 export interface LiveGauges {
   prefixTotals(): ReuseTotals;
   prefixBytes(): number;
+  /** Clients' connections, by who reads their requests. */
+  clientConnections(): Readonly<Record<'fast' | 'node', number>>;
   modelGauges(): Iterable<{
     readonly name: string;
     readonly series: ModelSeries;
@@ -162,6 +177,13 @@ export class RouterMetrics {
       read: () => [...live.endpointGauges()].map((e) => ({ labels: { endpoint: e.id }, value: read(e) })),
     });
     return [
+      {
+        name: 'llmgw_client_connections',
+        help: "Open connections of clients, by who reads their requests: the router itself (`fast`) or Node's HTTP parser (`node`).",
+        type: 'gauge',
+        read: () =>
+          Object.entries(live.clientConnections()).map(([reader, value]) => ({ labels: { reader }, value })),
+      },
       {
         name: 'llmgw_requests_total',
         help: 'Client requests by outcome; an answer that broke off counts as what broke it.',

@@ -13,6 +13,7 @@ import { LOGGER, type Logger } from '../shared/logger.js';
 import { AUTHORISER, type Authoriser } from './authoriser.js';
 import type { RequestExplanation } from './explanation.js';
 import { CLIENT_SOCKET, type EndpointStatus, type RouterPort, type RoutingTable } from './ports.js';
+import type { ModelTraffic } from './traffic.js';
 import { Router } from './router.js';
 
 /** The data plane as a Nest provider: it listens when the application is up and drains before it goes down. */
@@ -83,6 +84,10 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
     return this.router.endpoints();
   }
 
+  traffic(): ReadonlyMap<string, ModelTraffic> {
+    return this.router.traffic();
+  }
+
   onEvidence(listener: () => void): void {
     this.router.onEvidence(listener);
   }
@@ -90,5 +95,10 @@ export class RouterService implements RouterPort, OnApplicationBootstrap, Before
   /** Everything known of one of the last requests; undefined when it is forgotten or never was. */
   explainRequest(requestId: string): RequestExplanation | undefined {
     return this.router.explainRequest(requestId);
+  }
+
+  /** Ids of last requests that begin so, the newest first. */
+  requestIds(beginning: string): readonly string[] {
+    return this.router.requestIds(beginning);
   }
 }

@@ -2,7 +2,8 @@ import type { AddressInfo } from 'node:net';
 import type { ServerConfig } from '../config/server-config.js';
 import type { ReuseTotals } from '../domain/balancing/prefix-index.js';
 import type { DataPathEvidence } from '../domain/snapshot.js';
-import { systemClock, type Clock } from '../shared/clock.js';
+import { systemClock, type Clock, type Timer } from '../shared/clock.js';
+import { API_ERRORS } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
 import { AccessLog } from './access-log.js';
@@ -16,13 +17,14 @@ import { Exchange } from './exchange.js';
 import type { RouterCore, Stoppable } from './exchange-account.js';
 import { ExplainRing } from './explain-ring.js';
 import type { RequestExplanation } from './explanation.js';
+import type { Front } from './front.js';
 import { Listener } from './listener.js';
 import { mediaProblem } from './media-type.js';
 import { ModelList } from './model-list.js';
 import type { FrontRequest, NodeFront } from './node-front.js';
 import { Patrol } from './patrol.js';
 import type { EndpointStatus, RouterPort, RoutingTable } from './ports.js';
-import { readRequestHead, RequestHead } from './request-head.js';
+import { canonicalRequestHead, readRequestHead, RequestHead } from './request-head.js';
 import { findAllowed } from './resolve-model.js';
 import {
   HEALTH_ROUTE_INDEX,
@@ -35,6 +37,7 @@ import { matchRoute, type DialectName, type EngineRoute, type RouteMatch } from 
 import { RoutingProfiles } from './routing-profiles.js';
 import { sideAgent } from './prober.js';
 import { staticTable, withStatic } from './static-table.js';
+import type { ModelTraffic } from './traffic.js';
 import { Turns } from './turns.js';
 
 export interface RouterOptions {
@@ -77,6 +80,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   private readonly evidenceListeners = new Set<() => void>();
   private readonly patrol: Patrol | undefined;
   private stopping = false;
+  /** Runs from the end of the last requests until their bytes must have left. */
+  private lastBytes: Timer | undefined;
 
   constructor(options: RouterOptions) {
     const { config } = options;
@@ -112,8 +117,18 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.listener = new Listener({
       clock: this.clock,
       keepAliveTimeoutMs: config.router.keepAliveTimeout,
+      fastPath: config.router.fastPath,
       onRequest: (request, front) => this.take(request, front),
-      onRefused: (status) => this.countLocal(OTHER_ROUTE_INDEX, status),
+      onCanonical: (canonical, clientAddress, front) =>
+        this.answer(canonicalRequestHead(canonical, clientAddress, this.ids), front),
+      refuseUnreadable: ({ dialect, requestId }) => {
+        const error = this.authoriser.authenticate('');
+        return isRefusal(error) ? { error, dialect, requestId } : undefined;
+      },
+      onRefused: ({ error, requestId = this.ids() }) => {
+        this.logUnread(requestId, error);
+        return requestId;
+      },
     });
   }
 
@@ -153,6 +168,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const timer = this.clock.setTimer(graceMs, () => this.endAll());
     await stopped;
     timer.cancel();
+    this.lastBytes?.cancel();
     this.patrol?.stop();
     await this.sideAgent.destroy();
     this.table.destroy();
@@ -170,7 +186,8 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.table.close();
     for (const exchange of this.exchanges) exchange.shutDown();
     // The last bytes leave in this turn of the loop; whoever does not take them now never will.
-    this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
+    this.lastBytes?.cancel();
+    this.lastBytes = this.clock.setTimer(LAST_BYTES_MS, () => this.listener.destroyAll());
   }
 
   private evidenceTurned(endpoint: EndpointState, turn: EvidenceTurn): void {
@@ -202,6 +219,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     this.config = config.router;
     this.profiles.replace(config.router);
     this.listener.setKeepAliveTimeout(config.router.keepAliveTimeout);
+    this.listener.setFastPath(config.router.fastPath);
     this.fixed = fixed;
     this.table.apply(withStatic(this.published, fixed));
   }
@@ -234,9 +252,18 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     return this.table.all().map((endpoint) => endpoint.status(now));
   }
 
+  traffic(): ReadonlyMap<string, ModelTraffic> {
+    return new Map([...this.table.models()].map((model) => [model.name, model.trafficView()]));
+  }
+
   /** Everything known of one of the last requests. */
   explainRequest(requestId: string): RequestExplanation | undefined {
     return this.explain.get(requestId);
+  }
+
+  /** Ids of last requests that begin so, the newest first. */
+  requestIds(beginning: string): readonly string[] {
+    return this.explain.idsWith(beginning);
   }
 
   // ---------------------------------------------------------------- LiveGauges
@@ -247,6 +274,10 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
 
   prefixBytes(): number {
     return this.table.prefixes.bytes;
+  }
+
+  clientConnections(): ReturnType<LiveGauges['clientConnections']> {
+    return this.listener.connections;
   }
 
   *modelGauges(): ReturnType<LiveGauges['modelGauges']> {
@@ -271,11 +302,17 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     if (!(head instanceof RequestHead)) {
       // Nothing of a malformed head is trusted, not even how long its body is.
       front.announcedBodyBytes = Number.POSITIVE_INFINITY;
-      giveError(front, 'openai', [], head);
-      this.countLocal(OTHER_ROUTE_INDEX, head.code === 'bad_request' ? 400 : 431);
-      return;
+      const requestId = this.ids();
+      const path = (request.url ?? '').split(/[?#]/, 1)[0] as string;
+      const dialect = dialectFor(matchRoute(request.method ?? '', path));
+      giveError(front, dialect, ['x-request-id', requestId], head);
+      return this.logUnread(requestId, head);
     }
     front.announcedBodyBytes = head.chunkedBody ? Number.POSITIVE_INFINITY : head.contentLength;
+    this.answer(head, front);
+  }
+
+  private answer(head: RequestHead, front: Front): void {
     const match = matchRoute(head.method, head.path);
     const common = commonHeaders(head, this.config.cors);
     if (this.stopping) this.refuse(front, head, match, common, SHUTTING_DOWN);
@@ -283,7 +320,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     else this.answerHere(match, head, front, common);
   }
 
-  private toEngine(route: EngineRoute, head: RequestHead, front: NodeFront, common: string[]): void {
+  private toEngine(route: EngineRoute, head: RequestHead, front: Front, common: string[]): void {
     const principal = this.authoriser.authenticate(head.credential);
     const match: RouteMatch = { kind: 'engine', route };
     if (isRefusal(principal)) return this.refuse(front, head, match, common, principal);
@@ -294,7 +331,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     new Exchange(this, front, head, route, principal, common).start();
   }
 
-  private answerHere(match: RouteMatch, head: RequestHead, front: NodeFront, common: string[]): void {
+  private answerHere(match: RouteMatch, head: RequestHead, front: Front, common: string[]): void {
     switch (match.kind) {
       case 'models':
       case 'model':
@@ -322,7 +359,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   private answerModels(
     match: Extract<RouteMatch, { kind: 'models' | 'model' }>,
     head: RequestHead,
-    front: NodeFront,
+    front: Front,
     common: string[],
   ): void {
     const principal = this.authoriser.authenticate(head.credential);
@@ -336,28 +373,23 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
     const found = findAllowed(this.table, match.id, principal);
     if (found.model === undefined) return this.refuse(front, head, match, common, found.error, { key });
     if (!found.model.servable && !all) {
-      const message = 'no replica of the model is ready';
-      return this.refuse(front, head, match, common, { code: 'no_ready_replica', message }, { key });
+      const error = { code: 'no_ready_replica', message: 'no replica of the model is ready' } as const;
+      const { retryAfterSeconds } = found.model.refuse(error.code, this.clock.monotonicMs());
+      return this.refuse(front, head, match, common, error, { key, retryAfterSeconds });
     }
     const entry = this.models_.entry(match.id, found.model, all);
     this.giveJson(front, common, 200, entry, MODELS_ROUTE_INDEX);
     this.log(head, match, 200, 'ok', key);
   }
 
-  private answerHealth(front: NodeFront, common: string[]): void {
+  private answerHealth(front: Front, common: string[]): void {
     let healthy = false;
     for (const model of this.table.models()) healthy ||= model.servable;
     const body = { status: healthy ? 'ok' : 'unavailable' };
     this.giveJson(front, common, healthy ? 200 : 503, body, HEALTH_ROUTE_INDEX);
   }
 
-  private giveJson(
-    front: NodeFront,
-    common: string[],
-    status: number,
-    body: object,
-    routeIndex: number,
-  ): void {
+  private giveJson(front: Front, common: string[], status: number, body: object, routeIndex: number): void {
     giveBody(
       front,
       status,
@@ -372,17 +404,28 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   }
 
   private refuse(
-    front: NodeFront,
+    front: Front,
     head: RequestHead,
     match: RouteMatch,
     common: string[],
     error: GatewayError,
-    about: { readonly allow?: string; readonly key?: string | undefined } = {},
+    about: {
+      readonly allow?: string;
+      readonly key?: string | undefined;
+      readonly retryAfterSeconds?: number;
+    } = {},
   ): void {
-    const extra = about.allow === undefined ? {} : { allow: about.allow };
-    const status = giveError(front, dialectFor(match), common, error, extra);
+    const status = giveError(front, dialectFor(match), common, error, about);
     this.countLocal(routeIndexOf(match), status);
     this.log(head, match, status, error.code, about.key);
+  }
+
+  /** The same for a request of which nothing is known, since it could not be read. */
+  private logUnread(requestId: string, { code }: GatewayError): void {
+    const { status } = API_ERRORS[code];
+    this.countLocal(OTHER_ROUTE_INDEX, status);
+    const local = { method: 'other', route: 'unread', model: undefined, durationMs: 0 };
+    this.accessLog.write({ ...local, requestId, status, outcome: code });
   }
 
   /** One line for what was answered here; health checks have none, they come every few seconds for ever. */
@@ -408,7 +451,7 @@ const SHUTTING_DOWN: GatewayError = { code: 'shutting_down', message: 'the gatew
 
 function dialectFor(match: RouteMatch): DialectName {
   if (match.kind === 'engine') return match.route.dialect;
-  return match.kind === 'methodNotAllowed' ? match.dialect : 'openai';
+  return match.kind === 'methodNotAllowed' || match.kind === 'notFound' ? match.dialect : 'openai';
 }
 
 function routeIndexOf(match: RouteMatch): number {

@@ -80,11 +80,12 @@ export type RouteMatch =
   | { readonly kind: 'health' }
   | { readonly kind: 'preflight'; readonly allow: string }
   | { readonly kind: 'methodNotAllowed'; readonly allow: string; readonly dialect: DialectName }
-  | { readonly kind: 'notFound' };
+  | { readonly kind: 'notFound'; readonly dialect: DialectName };
 
 const MODELS: RouteMatch = { kind: 'models' };
 const HEALTH: RouteMatch = { kind: 'health' };
-const NOT_FOUND: RouteMatch = { kind: 'notFound' };
+const NOT_FOUND: RouteMatch = { kind: 'notFound', dialect: 'openai' };
+const NO_MESSAGES: RouteMatch = { kind: 'notFound', dialect: 'anthropic' };
 const ENGINE_MATCHES = new Map(
   ENGINE_ROUTES.map((route) => [route.path, { kind: 'engine', route } as RouteMatch]),
 );
@@ -104,7 +105,8 @@ export function matchRoute(method: string, path: string): RouteMatch {
   const engine = BY_PATH.get(path);
   if (method === 'OPTIONS' && path === '*') return { kind: 'preflight', allow: ALL_METHODS };
   const known = engine !== undefined || isReadPath(path);
-  if (!known) return NOT_FOUND;
+  // Below it are other parts of the same API (batches), whose clients look for errors in its form.
+  if (!known) return path.startsWith('/v1/messages/') ? NO_MESSAGES : NOT_FOUND;
   if (method === 'OPTIONS') {
     return { kind: 'preflight', allow: engine === undefined ? READ_METHODS : POST_METHODS };
   }

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { ServerConfig } from '../config/server-config.js';
 import { createLogger } from '../shared/logger.js';
+import { CountingClock } from '../../test/support/counting-clock.js';
 import { eventData } from '../../test/support/http-responses.js';
 import { delta, DONE, RouterHarness } from '../../test/support/router-harness.js';
 import { RawClient } from '../../test/support/raw-client.js';
@@ -141,6 +142,18 @@ describe('stopping', () => {
     expect((await whole.response()).status).toBe(503);
     await closed;
     await harness.engine().waitIdle();
+  });
+
+  // A timer of the end outlived it, where the end had to wait for a request.
+  it.each([0, 1])('leaves no timer behind with %i requests cut at the end', async (requests) => {
+    const clock = new CountingClock();
+    harness = await RouterHarness.start({ clock });
+    for (let n = 0; n < requests; n++) {
+      await harness.chat();
+      await harness.engine().request(n);
+    }
+    await harness.router.close(0);
+    expect(clock.live.size).toBe(0);
   });
 
   it('needs no grace when nothing runs', async () => {

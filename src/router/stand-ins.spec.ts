@@ -36,6 +36,11 @@ describe('fallbacks', () => {
     });
     expect(await harness.metric('llmgw_fallbacks_total{model="large",reason="nothing_ready"}')).toBe(1);
     expect((await ask('small', 'f2')).headers.has('x-llmgw-fallback')).toBe(false);
+    await harness.settle();
+    expect(harness.accessLog().map(({ model, insteadOf }) => [model, insteadOf])).toEqual([
+      ['small', 'large'],
+      ['small', undefined],
+    ]);
   });
 
   it('are followed from model to model', async () => {
@@ -191,6 +196,31 @@ describe('canaries', () => {
   });
 });
 
+describe('a model that stands in for another one', () => {
+  // Launch profiles of two models are often called alike: a pool closed to one model's requests closed the other's.
+  it.each([
+    ['as a canary', { canary: [canary({ pool: 'h100', weight: 0 }), canary({ model: 'm2', weight: 1 })] }],
+    ['as a fallback', { canary: [canary({ pool: 'h100', weight: 0 })], fallback: ['m2'] }],
+  ])('%s uses its own pools, whatever those of the other are for', async (as, settings) => {
+    harness = await RouterHarness.start({
+      engines: 3,
+      endpoints: [
+        { models: as === 'as a canary' ? ['m1'] : ['other'], pool: 'h100' },
+        { models: ['m2'], pool: 'h100' },
+        { models: ['m2'], pool: 'closed' },
+      ],
+      configure: (config) =>
+        config.models.push(
+          declare('m1', settings),
+          declare('m2', { canary: [canary({ pool: 'closed', weight: 0 })] }),
+        ),
+    });
+    for (const engine of harness.engines) engine.onRequest((_request, wire) => wire.respond(200, OK));
+    for (let i = 0; i < 10; i++) expect((await ask('m1', `p${i}`)).status).toBe(200);
+    expect(harness.engines.map((engine) => engine.requests.length)).toEqual([0, 10, 0]);
+  });
+});
+
 describe('a model without a replica', () => {
   const coming = (expectedReadyMs: number | undefined, outlook: RouteModel['outlook'] = 'coming') => ({
     endpoints: [],
@@ -216,7 +246,11 @@ describe('a model without a replica', () => {
   it('that nothing is on its way to refuses at once', async () => {
     harness = await RouterHarness.start({ configure: (config) => (config.endpoints = []) });
     harness.router.applyTable({ version: 1, ...coming(undefined, 'none') });
-    expect((await (await harness.chat()).response()).status).toBe(503);
+    const response = await (await harness.chat()).response();
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '60']);
+    const client = await harness.connect();
+    await client.get('/v1/models/m1');
+    expect((await client.response()).headers.get('retry-after')).toBe('60');
   });
 
   it('lets go of those who wait when what was on its way is not any more', async () => {

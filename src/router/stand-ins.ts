@@ -1,3 +1,4 @@
+import type { SplitVerdict } from '../domain/balancing/canary.js';
 import { FALLBACK_HEADER, headerText } from './answer-heads.js';
 import type { ExchangeFacts, RouterCore } from './exchange-account.js';
 import type { ModelState } from './model-state.js';
@@ -19,16 +20,19 @@ export class StandIns {
   begin(asked: ModelState, body: ReadBody): RoutedRequest {
     const { core, facts } = this;
     const { head, route, principal, trace, arrivedMs } = facts;
-    const { model, because, split } = placeRequest(core.table, asked, principal, head.session, core.random);
+    const placing = placeRequest(core.table, asked, principal, head.session, core.random);
+    const { model, because } = placing;
     this.visited.push(asked);
-    if (split !== undefined) trace.split = sideName(split);
+    if (placing.split !== undefined) trace.split = sideName(placing.split);
+    const split = model === asked ? placing.split : this.splitOf(model);
     this.note(model, because);
     const profile = core.profiles.select(head.profile, model.info.routingProfile);
     const promptTokens = model.sizes.promptTokens(body.promptBytes);
-    const outputTokens = model.sizes.expectedOutputTokens(body.maxTokens);
+    const outputTokens = model.sizes.expectedOutputTokens(body.maxTokens, body.choices);
     facts.profile = profile;
     facts.promptBytes = body.promptBytes;
     facts.promptTokens = promptTokens;
+    facts.choices = body.choices;
     trace.routingProfile = profile.name;
     trace.estimatedPromptTokens = promptTokens;
     return { head, route, body, model, profile, arrivedMs, split, promptTokens, outputTokens };
@@ -50,10 +54,15 @@ export class StandIns {
     return {
       ...request,
       model,
-      split: back ? request.split : undefined,
+      split: this.splitOf(model),
       promptTokens: model.sizes.promptTokens(request.body.promptBytes),
-      outputTokens: model.sizes.expectedOutputTokens(request.body.maxTokens),
+      outputTokens: model.sizes.expectedOutputTokens(request.body.maxTokens, request.body.choices),
     };
+  }
+
+  /** A model that stands in has pools of its own to share out: those of two models may well be called alike. */
+  private splitOf(model: ModelState): SplitVerdict | undefined {
+    return model.split?.verdict(this.facts.head.session, this.core.random);
   }
 
   private note(model: ModelState, because: StandInReason | undefined): void {

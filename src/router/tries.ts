@@ -46,7 +46,7 @@ export interface RoutedRequest {
   readonly profile: RoutingProfile;
   /** Monotonic. */
   readonly arrivedMs: number;
-  /** The side of a canary split it is on; undefined where the model has none. */
+  /** The side of the model's canary split that it is on; undefined where the model has none. */
   readonly split: SplitVerdict | undefined;
   /** Estimates. */
   readonly promptTokens: number;
@@ -67,8 +67,9 @@ export class Tries {
   sends = 0;
   /** The client's own retries would only repeat what failed, see `clientShouldNotRetry`. */
   inVain = false;
+  /** Endpoints it does not go to again. */
+  readonly tried: string[] = [];
   private attempts = 0;
-  private readonly tried: string[] = [];
   private freshSocketTried = false;
   private retriesOfStartedWork = 0;
   private hedged = false;
@@ -163,7 +164,14 @@ export class Tries {
     const lease = endpoint.load.acquire(uncachedTokens, outputTokens, nowMs, cachedTokens);
     const attemptId = `${head.requestId}-${this.sends}`;
     const abortId = route.generates && wantsAbortCall(endpoint) ? attemptId : undefined;
-    const attempt = new Attempt(this.owner, endpoint, lease, { trial, tokensAhead, reuse, abortId }, record);
+    const attempt = new Attempt(
+      this.owner,
+      endpoint,
+      lease,
+      { trial, tokensAhead, reuse, abortId },
+      record,
+      nowMs,
+    );
     this.running.push(attempt);
     const { parts, length } = body.forEngine(model.name, abortId);
     const text = this.engineHead(endpoint, length, attemptId);
@@ -217,6 +225,8 @@ export class Tries {
   failed(attempt: Attempt, failure: AttemptFailure, committed: boolean, nowMs: number): RetryDecision {
     attempt.record.endedMs = nowMs - this.request.arrivedMs;
     this.exclude(attempt.endpoint);
+    // Nobody listens there: whatever comes back, a static endpoint's generation stays, its cache does not.
+    if (failure.kind === 'connect_refused') this.core.table.prefixes.drop(attempt.endpoint.id);
     const decision = decideRetry(failure, this.retryState(committed));
     this.inVain = clientShouldNotRetry(decision, failure, this.attempts);
     attempt.record.next = decision.action;
@@ -296,9 +306,11 @@ export class Tries {
       if (attempt.phase !== 'tail') this.drop(attempt, outcome, nowMs);
   }
 
-  /** What `x-llmgw-explain` adds to an answer of `endpoint`, or to the failure of the last one. */
+  /** What `x-llmgw-explain` adds to an answer of `endpoint`, or to the failure of the last one; of none if it was sent nowhere. */
   explainHeaders(endpoint = this.trace.lastEndpoint): HeaderList {
-    return endpoint === undefined ? [] : explainHeaders(this.trace, endpoint, this.sends);
+    const { split, policy } = this.trace;
+    const facts = { split, policy: policy === '' ? this.request.profile.policy : policy };
+    return explainHeaders(facts, endpoint, this.sends);
   }
 
   /** Cancels one for which nobody waits any more, or whose answer cannot be used. */

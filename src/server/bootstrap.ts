@@ -1,24 +1,27 @@
 import 'reflect-metadata';
-import { readFileSync } from 'node:fs';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { createServer as createHttpsServer, type Server as HttpsServer } from 'node:https';
 import { ValidationPipe } from '@nestjs/common';
 import { NestFactory } from '@nestjs/core';
 import { FastifyAdapter, type NestFastifyApplication } from '@nestjs/platform-fastify';
 import type { FastifyInstance } from 'fastify';
 import { register } from 'prom-client';
 import { ConfigReloadService, reloadCaller, type ConfigSource } from '../admin-api/config-reload.service.js';
-import { AdminErrorFilter } from '../admin-api/admin-error.filter.js';
+import { AdminErrorFilter, answerBadAddress } from '../admin-api/admin-error.filter.js';
+import { certificateState } from '../admin-api/certificate-state.js';
 import { installJsonBody } from '../admin-api/json-body.js';
 import { Readiness } from '../admin-api/readiness.js';
 import { installRequestChecks } from '../admin-api/request-checks.js';
 import { RouteIndex } from '../admin-api/route-index.js';
 import { ServerFacts } from '../admin-api/server-facts.js';
 import { adminValidation } from '../admin-api/validation.js';
+import { AgentGatewayService } from '../agent-gateway/agent-gateway.service.js';
 import { agentCredentials, AgentGrpcServer, quietGrpc } from '../agent-gateway/agent-grpc-server.js';
 import { formatAddress, parseAddress, type SocketAddress } from '../config/address.js';
 import { exposureProblems } from '../config/check-server.js';
 import { ConfigInForce } from '../config/config-in-force.js';
-import type { TlsConfig } from '../config/auth-config.js';
 import type { ServerConfig } from '../config/server-config.js';
+import { EVENT_LOG, type EventLog } from '../events/event-log.js';
 import { RoutePublisher } from '../reconciler/route-publisher.js';
 import { RouterService } from '../router/router.service.js';
 import { buildVersion } from '../shared/build-info.js';
@@ -27,8 +30,10 @@ import { ConfigError, errorChain, OperatorError } from '../shared/errors.js';
 import type { Logger } from '../shared/logger.js';
 import { NestLogger } from '../shared/nest-logger.js';
 import { systemRandom, type Random } from '../shared/random.js';
+import type { LiveTls } from '../shared/tls-files.js';
 import { Term } from '../store/term.js';
-import { ConfigWatch } from './config-watch.js';
+import { ConfigWatch, ToldSource } from './config-watch.js';
+import { ListenerCertificates, type TlsOfListeners } from './listener-certificates.js';
 import { isControlPlane, openStore } from './open-store.js';
 import type { ServerParts } from './server-parts.js';
 import { ServerModule } from './server.module.js';
@@ -81,6 +86,7 @@ export async function startServer(config: ServerConfig, context: StartContext): 
     return await listen(app, parts);
   } catch (error) {
     await app?.close().catch(() => undefined);
+    parts.certificates.close();
     parts.store.close();
     throw error;
   }
@@ -98,24 +104,39 @@ function makeParts(config: ServerConfig, context: StartContext): ServerParts {
   try {
     const mode = isControlPlane(config) ? 'control' : 'router';
     const inForce = new ConfigInForce(config);
+    const logger = context.logger.child({ component: 'certificates' });
+    const certificates = new ListenerCertificates(listenersWithTls(config, mode), clock, logger);
+    const facts = new ServerFacts(buildVersion(), mode, clock.monotonicMs(), clock.wallMs());
+    facts.certificates = certificates.all;
     return {
       config: inForce.view,
       inForce,
-      source: context.source ?? { load: () => ({ config, warnings: [], origins: new Map() }) },
+      source: new ToldSource(
+        context.source ?? { load: () => ({ config, warnings: [], origins: new Map() }) },
+      ),
       clock,
       store,
       logger: context.logger,
       random: context.random ?? systemRandom,
       decisionRandom: context.decisionRandom ?? context.random ?? systemRandom,
       term: new Term(store),
-      facts: new ServerFacts(buildVersion(), mode, clock.monotonicMs(), clock.wallMs()),
+      facts,
       readiness: new Readiness(),
+      certificates,
       clientSocketFd: context.clientSocketFd,
     };
   } catch (error) {
     store.close();
     throw error;
   }
+}
+
+/** A router-only server has no agent listener, whatever its configuration says of one. */
+function listenersWithTls({ auth }: ServerConfig, mode: ServerFacts['mode']): TlsOfListeners {
+  return {
+    ...(auth.admin.tls === undefined ? {} : { admin: auth.admin.tls }),
+    ...(auth.agents.tls === undefined || mode === 'router' ? {} : { agent: auth.agents.tls }),
+  };
 }
 
 async function createApp(parts: ServerParts): Promise<NestFastifyApplication> {
@@ -125,7 +146,8 @@ async function createApp(parts: ServerParts): Promise<NestFastifyApplication> {
     // Open event streams and idle keep-alive connections would otherwise keep the close waiting for minutes.
     forceCloseConnections: true,
     routerOptions: { maxParamLength: 512 },
-    ...httpsOptions(config.auth.admin.tls),
+    frameworkErrors: answerBadAddress,
+    ...httpsOptions(parts.certificates.of('admin')),
   });
   const fastify = adapter.getInstance() as unknown as FastifyInstance;
   routes.watch(fastify);
@@ -141,14 +163,26 @@ async function createApp(parts: ServerParts): Promise<NestFastifyApplication> {
   return app;
 }
 
-function httpsOptions(tls: TlsConfig | undefined) {
-  if (tls === undefined) return {};
-  const https = {
-    key: readFileSync(tls.keyFile),
-    cert: readFileSync(tls.certFile),
-    ...(tls.caFile === undefined ? {} : { ca: readFileSync(tls.caFile), requestCert: true }),
+/**
+ * Fastify makes one server for each address of a name; every one of them takes a new certificate. What Fastify would set
+ * on its own server is set here.
+ */
+function httpsOptions(live: LiveTls | undefined) {
+  if (live === undefined) return {};
+  const serverFactory = (
+    handler: (request: IncomingMessage, response: ServerResponse) => void,
+    options: { keepAliveTimeout?: number; requestTimeout?: number; connectionTimeout?: number },
+  ): HttpsServer => {
+    const server = createHttpsServer(
+      { ...live.material, requestCert: live.material.ca !== undefined },
+      handler,
+    );
+    live.follow((material) => server.setSecureContext({ ...material }));
+    if (options.keepAliveTimeout !== undefined) server.keepAliveTimeout = options.keepAliveTimeout;
+    if (options.requestTimeout !== undefined) server.requestTimeout = options.requestTimeout;
+    return server.setTimeout(options.connectionTimeout ?? 0);
   };
-  return { https };
+  return { serverFactory };
 }
 
 async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<RunningServer> {
@@ -170,6 +204,7 @@ async function listen(app: NestFastifyApplication, parts: ServerParts): Promise<
   facts.addresses.admin = formatListening(app.getHttpServer().address(), config.adminListen);
   const { client, admin: adminAddress, agent } = facts.addresses;
   const watch = watchConfig(app, parts);
+  parts.certificates.watch(app.get(EVENT_LOG, { strict: false }));
   return {
     app,
     addresses: { client, admin: adminAddress, ...(agent === undefined ? {} : { agent }) },
@@ -192,34 +227,37 @@ function reload(app: NestFastifyApplication, { logger }: ServerParts, askedBy: s
 function watchConfig(app: NestFastifyApplication, parts: ServerParts): ConfigWatch | undefined {
   const { source, clock, logger, config } = parts;
   if (source.file === undefined) return undefined;
-  return new ConfigWatch({
+  const watch = new ConfigWatch({
     file: source.file,
     clock,
     logger: logger.child({ component: 'config' }),
     wanted: () => config.watchConfig,
     changed: () => reload(app, parts, 'file watch'),
   });
+  source.told = () => watch.readElsewhere();
+  return watch;
 }
 
 function connectAgents(app: NestFastifyApplication, parts: ServerParts): AgentGrpcServer {
-  const { agentListen, auth } = parts.config;
+  const { agentListen } = parts.config;
   quietGrpc(parts.logger);
-  const server = new AgentGrpcServer(
-    formatAddress(addressOf(agentListen)),
-    agentCredentials(auth.agents.tls),
-    parts.clock,
-  );
+  const credentials = agentCredentials(parts.certificates.of('agent'));
+  const server = new AgentGrpcServer(addressOf(agentListen), credentials, parts.clock);
+  app.get(AgentGatewayService, { strict: false }).onAnswered((peer) => server.answered(peer));
   app.connectMicroservice({ strategy: server });
   return server;
 }
 
-function addChecks(app: NestFastifyApplication, { readiness, store, facts }: ServerParts): void {
+function addChecks(app: NestFastifyApplication, parts: ServerParts): void {
+  const { readiness, store, facts, certificates } = parts;
   const router = app.get(RouterService);
   readiness.add('client-listener', () => router.ready || 'the client listener is not open');
   readiness.add('store', () => {
     const health = store.health();
     return health.ok || (health.reason ?? 'it takes no writes');
   });
+  for (const one of certificates.all)
+    readiness.note(`${one.listener}-certificate`, () => certificateState(one, parts.clock.wallMs()));
   if (facts.mode === 'control') {
     const publisher = app.get(RoutePublisher, { strict: false });
     readiness.add('routing-table', () => publisher.published || 'the router has no table yet');
@@ -243,6 +281,7 @@ function closer(
       return closing;
     }
     watch?.close();
+    parts.certificates.close();
     parts.readiness.drain(new Date(parts.clock.wallMs()).toISOString());
     closing = closeWithin(app, parts, parts.config.shutdownDelay + graceMs + CLOSE_SLACK_MS);
     return closing;
@@ -255,7 +294,17 @@ async function closeWithin(app: NestFastifyApplication, parts: ServerParts, boun
     await app.close();
   } finally {
     timer.cancel();
+    closeEvents(app, parts.logger);
     parts.store.close();
+  }
+}
+
+/** A store that takes nothing keeps nobody from ending. */
+function closeEvents(app: NestFastifyApplication, logger: Logger): void {
+  try {
+    app.get<EventLog>(EVENT_LOG, { strict: false }).close();
+  } catch (error) {
+    logger.warn({ causes: errorChain(error) }, 'the last events could not be stored');
   }
 }
 

@@ -1,8 +1,10 @@
 /** Looks after the configuration file and says when it has changed and is whole. */
 import { readFileSync, statSync, watch, type FSWatcher } from 'node:fs';
 import { basename, dirname } from 'node:path';
+import type { ConfigSource } from '../admin-api/config-reload.service.js';
 import { FileSettle } from '../config/file-settle.js';
-import { MAX_FILE_BYTES } from '../config/load.js';
+import { MAX_FILE_BYTES, type LoadedConfig } from '../config/load.js';
+import type { ServerConfig } from '../config/server-config.js';
 import type { Clock, Timer } from '../shared/clock.js';
 import type { Logger } from '../shared/logger.js';
 
@@ -10,6 +12,21 @@ import type { Logger } from '../shared/logger.js';
 const LOOK_EVERY_MS = 5_000;
 /** Events that come together are looked at together, ms. */
 const GATHER_MS = 20;
+
+/** The source with somebody who is told of each reading of the file itself. */
+export class ToldSource implements ConfigSource {
+  readonly file?: string;
+  told: () => void = () => undefined;
+
+  constructor(private readonly inner: ConfigSource) {
+    if (inner.file !== undefined) this.file = inner.file;
+  }
+
+  load(instead?: { readonly name: string; readonly text: string }): LoadedConfig<ServerConfig> {
+    if (instead === undefined) this.told();
+    return this.inner.load(instead);
+  }
+}
 
 export interface ConfigWatchOptions {
   readonly file: string;
@@ -31,6 +48,11 @@ export class ConfigWatch {
     this.settle = new FileSettle(contentOf(options.file));
     this.watchFolder();
     this.lookIn(LOOK_EVERY_MS);
+  }
+
+  /** To be called when the file is read for another reason than a look of ours. */
+  readElsewhere(): void {
+    this.settle.readElsewhere(contentOf(this.options.file));
   }
 
   close(): void {

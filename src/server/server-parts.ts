@@ -1,6 +1,5 @@
 import type { ConfigInForce } from '../config/config-in-force.js';
 import type { ServerConfig } from '../config/server-config.js';
-import type { ConfigSource } from '../admin-api/config-reload.service.js';
 import type { Readiness } from '../admin-api/readiness.js';
 import type { ServerFacts } from '../admin-api/server-facts.js';
 import type { Clock } from '../shared/clock.js';
@@ -8,6 +7,8 @@ import type { Logger } from '../shared/logger.js';
 import type { Random } from '../shared/random.js';
 import type { StateStore } from '../store/ports.js';
 import type { Term } from '../store/term.js';
+import type { ToldSource } from './config-watch.js';
+import type { ListenerCertificates } from './listener-certificates.js';
 
 /** What is made before Nest and lives for the whole run. */
 export interface ServerParts {
@@ -15,7 +16,7 @@ export interface ServerParts {
   readonly config: ServerConfig;
   readonly inForce: ConfigInForce;
   /** Where the configuration is read from again. */
-  readonly source: ConfigSource;
+  readonly source: ToldSource;
   readonly logger: Logger;
   readonly clock: Clock;
   readonly random: Random;
@@ -24,6 +25,7 @@ export interface ServerParts {
   readonly term: Term;
   readonly facts: ServerFacts;
   readonly readiness: Readiness;
+  readonly certificates: ListenerCertificates;
   /** Descriptor of a listening socket for clients, handed over by whoever started the process. */
   readonly clientSocketFd?: number | undefined;
 }

@@ -66,6 +66,9 @@ export class ServerModule {
         get unreachableAfterMs() {
           return parts.config.control.unreachableAfter;
         },
+        get portRange() {
+          return parts.config.control.portRange;
+        },
         joinTokensRequired,
         ...(joinTokensFile === undefined ? {} : { joinTokensFile }),
       },
@@ -86,6 +89,7 @@ export class ServerModule {
   }
 }
 
-function reloadSettings({ source, inForce, facts, clock, logger }: ServerParts): ReloadSettings {
-  return { source, inForce, facts, clock, logger };
+function reloadSettings(parts: ServerParts): ReloadSettings {
+  const { source, inForce, facts, clock, logger, certificates } = parts;
+  return { source, inForce, facts, clock, logger, lookAtCertificates: () => certificates.look() };
 }

@@ -21,6 +21,8 @@ import { createLogger } from '../shared/logger.js';
 import { seededRandom } from '../shared/random.js';
 import { MemoryStore } from '../store/memory-store.js';
 import { Term } from '../store/term.js';
+import { ListenerCertificates } from './listener-certificates.js';
+import { ToldSource } from './config-watch.js';
 import { startServer, type RunningServer } from './bootstrap.js';
 import type { ServerParts } from './server-parts.js';
 import { ServerModule } from './server.module.js';
@@ -70,7 +72,9 @@ describe('the module graph', () => {
     return {
       config: inForce.view,
       inForce,
-      source: { load: () => ({ config: inForce.current(), warnings: [], origins: new Map() }) },
+      source: new ToldSource({
+        load: () => ({ config: inForce.current(), warnings: [], origins: new Map() }),
+      }),
       logger,
       clock: systemClock,
       random: seededRandom(1),
@@ -79,6 +83,7 @@ describe('the module graph', () => {
       term: new Term(store),
       facts: new ServerFacts('0', 'control', 0, 0),
       readiness: new Readiness(),
+      certificates: new ListenerCertificates({}, systemClock, logger),
     };
   }
 
@@ -226,6 +231,8 @@ describe('a server that is asked to stop', () => {
     const ready = await fetch(`http://${admin}/readyz?verbose`);
     expect(ready.status).toBe(503);
     expect(await ready.text()).toMatch(/\[-\] not-draining: stopping since/);
+    const { warnings } = (await (await fetch(`http://${admin}/admin/v1/status`)).json()) as StatusView;
+    expect(warnings[0]).toMatchObject({ code: 'server_stopping' });
     await closing;
     // The stream was told, not cut: an error event, and no [DONE] that would make it look whole.
     expect(await text).toContain('"shutting_down"');

@@ -135,7 +135,7 @@ export const API_ERRORS = {
   queue_timeout: {
     status: 503,
     type: 'service_unavailable_error',
-    when: 'The request waited as long as `deadlines.queue` allows.',
+    when: 'The request waited as long as `deadlines.queue` allows, or would have had to wait longer.',
   },
   shutting_down: {
     status: 503,
@@ -196,6 +196,7 @@ export const ADMIN_ERRORS = {
     exit: EXIT.conflict,
     when: 'The call would break a promise, e.g. leave a model without a replica; the message names the consent it needs.',
   },
+  request_too_large: { status: 413, exit: EXIT.usage, when: 'The body is larger than 1 MiB.' },
   unsupported_media_type: {
     status: 415,
     exit: EXIT.usage,
@@ -264,7 +265,9 @@ export function errorChain(error: unknown): string[] {
   const messages: string[] = [];
   // Causes can form a ring by mistake; eight levels say everything a person reads.
   for (let at = error, depth = 0; at !== undefined && at !== null && depth < 8; depth++) {
-    messages.push(at instanceof Error ? at.message : typeof at === 'string' ? at : JSON.stringify(at));
+    const message = at instanceof Error ? at.message : typeof at === 'string' ? at : JSON.stringify(at);
+    // Whoever wraps an error in its own words needs no second saying.
+    if (messages.at(-1)?.endsWith(message) !== true) messages.push(message);
     at = at instanceof Error ? at.cause : undefined;
   }
   return messages;

@@ -17,6 +17,7 @@ import { openStateCopy } from './online-backup.js';
 import type { StoreOp } from './ports.js';
 import { restoreBackup, RESTORE_TERM_MARGIN } from './restore.js';
 import { SqliteStore } from './sqlite-store.js';
+import { STATE_LOST_KEY } from './tables.js';
 
 const STAMP = { madeAt: '2030-01-01T00:00:00.000Z', build: '1.2.3' };
 const NOW = { nowText: '2030-01-02T00:00:00.000Z' };
@@ -171,6 +172,9 @@ describe('a restore', () => {
     await createBackup(state, file, STAMP);
     const target = join(dir, 'restored');
     restoreBackup(file, target, NOW);
-    expect(open(target).get('replicas', 'a')).toEqual(record);
+    const restored = open(target);
+    expect(restored.get('replicas', 'a')).toEqual(record);
+    // And says to whoever starts on it that the agents know more.
+    expect(restored.get('meta', STATE_LOST_KEY)).toBe('restored');
   });
 });

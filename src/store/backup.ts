@@ -8,7 +8,6 @@ import {
   readFileSync,
   readSync,
   renameSync,
-  rmSync,
   statSync,
 } from 'node:fs';
 import { basename, dirname } from 'node:path';
@@ -17,7 +16,7 @@ import { BACKUP_KEY, copyState, type BackupStamp } from './copy-state.js';
 import { SCHEMA_VERSION, schemaOf } from './migrations.js';
 import type { Collection } from './ports.js';
 import { checkIntegrity, readRows } from './sqlite-database.js';
-import { stateFiles, syncDir, writeDurably } from './state-files.js';
+import { clearDatabase, stateFiles, syncDir, writeDurably } from './state-files.js';
 import { TERM_KEY } from './tables.js';
 
 /** Where SQLite's header says how the file is written, and what it says for write-ahead logging. */
@@ -88,7 +87,7 @@ export async function fillBackup(
     syncDir(dirname(file));
     return { ...summary, file };
   } catch (error) {
-    rmSync(partial, { force: true });
+    clearDatabase(partial);
     throw error;
   }
 }
@@ -96,7 +95,7 @@ export async function fillBackup(
 /** Readable by its owner only from the first byte on: hashes of keys and tokens will lie in it. */
 function makeEmpty(path: string): void {
   try {
-    rmSync(path, { force: true });
+    clearDatabase(path);
     closeSync(openSync(path, 'wx', 0o600));
   } catch (error) {
     throw new OperatorError('invalid_argument', `${path} cannot be written`, { field: 'file', cause: error });

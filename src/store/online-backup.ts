@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
-import { rmSync } from 'node:fs';
 import { open, unlink, type FileHandle } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { copyState, type BackupStamp } from './copy-state.js';
 import { StoreError } from './ports.js';
-import { stateFiles } from './state-files.js';
+import { clearDatabase, stateFiles } from './state-files.js';
 
 /** A copy of the state on its way to whoever asked. */
 export interface StateCopy {
@@ -25,7 +24,7 @@ export async function openStateCopy(stateDir: string, stamp: BackupStamp): Promi
   const partial = `${files.database}.backup`;
   let handle: FileHandle | undefined;
   try {
-    rmSync(partial, { force: true });
+    clearDatabase(partial);
     handle = await open(partial, 'wx+', 0o600);
     await copyState(files.database, partial, stamp);
     await unlink(partial);
@@ -36,7 +35,7 @@ export async function openStateCopy(stateDir: string, stamp: BackupStamp): Promi
     };
   } catch (error) {
     await handle?.close().catch(() => undefined);
-    rmSync(partial, { force: true });
+    clearDatabase(partial);
     throw new StoreError('io_error', `the state in ${stateDir} cannot be copied`, { cause: error });
   }
 }

@@ -2,15 +2,24 @@ import Database from 'better-sqlite3';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, renameSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { ReplicaRecord } from '../domain/cluster.js';
+import type { StateLoss } from '../domain/snapshot.js';
 import { OperatorError } from '../shared/errors.js';
 import { syncFile, verifyBackup, type BackupSummary } from './backup.js';
 import { migrate } from './migrations.js';
 import type { Collection } from './ports.js';
 import { encodeRow } from './row-codec.js';
 import { checkIntegrity, PUT_ROW, readRows } from './sqlite-database.js';
-import { databaseFiles, makePrivate, makeStateDir, stateFiles, syncDir, writeMarker } from './state-files.js';
+import {
+  clearDatabase,
+  databaseFiles,
+  makePrivate,
+  makeStateDir,
+  stateFiles,
+  syncDir,
+  writeMarker,
+} from './state-files.js';
 import { StateLock } from './state-lock.js';
-import { TERM_KEY } from './tables.js';
+import { STATE_LOST_KEY, TERM_KEY } from './tables.js';
 
 /**
  * How far the term is raised above every one that is known. Servers that ran after the backup took terms that it does
@@ -50,6 +59,7 @@ export function restoreBackup(
     }
     const raisedTerm = Math.max(summary.term, present ?? 0) + RESTORE_TERM_MARGIN;
     const temporary = `${files.database}.restoring`;
+    clearDatabase(temporary);
     copyFileSync(file, temporary);
     makePrivate(temporary);
     prepare(temporary, raisedTerm);
@@ -87,6 +97,8 @@ function prepare(path: string, raisedTerm: number): void {
         write('replicas', row.key, rest);
       }
       write('meta', TERM_KEY, raisedTerm);
+      // What has happened since, only the agents know; also those of machines that joined since.
+      write('meta', STATE_LOST_KEY, 'restored' satisfies StateLoss);
     })();
   } finally {
     database.close();

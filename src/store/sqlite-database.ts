@@ -1,9 +1,16 @@
 import Database from 'better-sqlite3';
-import { closeSync, openSync, rmSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { migrate, schemaOf, type Migration } from './migrations.js';
 import { StoreError } from './ports.js';
 import { decodeRow, type Row } from './row-codec.js';
-import { corrupt, makePrivate, type StateFiles, olderSchemaFile, restoreCommand } from './state-files.js';
+import {
+  clearDatabase,
+  corrupt,
+  makePrivate,
+  type StateFiles,
+  olderSchemaFile,
+  restoreCommand,
+} from './state-files.js';
 
 /** "LGW1": says that a SQLite file is ours. */
 export const APPLICATION_ID = 0x4c475731;
@@ -64,7 +71,7 @@ function checkSchema(database: Database.Database, files: StateFiles, migrations:
 /** The way back from a migration that turns out badly, or to the older program. */
 function copyAside(database: Database.Database, file: string): void {
   // One that is there is of an attempt that did not get further.
-  rmSync(file, { force: true });
+  clearDatabase(file);
   closeSync(openSync(file, 'wx', 0o600));
   database.prepare('VACUUM INTO ?').run(file);
 }

@@ -3,6 +3,7 @@ import {
   mkdtempSync,
   openSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   truncateSync,
@@ -13,14 +14,18 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { storeRefusal } from '../../test/support/store-refusal.js';
 import { killWriters } from '../../test/crash/kill-writer.js';
 import { compileSources } from '../../test/support/compiled.js';
 import { systemClock } from '../shared/clock.js';
 import { createBackup } from './backup.js';
 import { MIGRATIONS, type Migration } from './migrations.js';
 import { MemoryStore } from './memory-store.js';
-import { StoreError, type StateStore, type StoreOp } from './ports.js';
+import type { StateStore, StoreOp } from './ports.js';
+import { encodeRow } from './row-codec.js';
+import { PUT_ROW } from './sqlite-database.js';
 import { SqliteStore } from './sqlite-store.js';
+import { TERM_KEY } from './tables.js';
 
 let dir: string;
 let opened: StateStore[];
@@ -43,17 +48,6 @@ function open(stateDir = dir): SqliteStore {
 
 const put = (key: string, value: unknown): StoreOp => ({ op: 'put', collection: 'replicas', key, value });
 const database = () => join(dir, 'state.db');
-
-/** The StoreError that `run` throws. */
-function refusal(run: () => unknown): StoreError {
-  try {
-    run();
-  } catch (error) {
-    if (error instanceof StoreError) return error;
-    throw error;
-  }
-  throw new Error('nothing was refused');
-}
 
 describe.each([
   ['sqlite', () => open()],
@@ -84,7 +78,7 @@ describe.each([
     const store = make();
     const old = store.nextTerm();
     store.nextTerm();
-    expect(refusal(() => store.txn({ term: old }, [put('a', 1)])).code).toBe('stale_term');
+    expect(storeRefusal(() => store.txn({ term: old }, [put('a', 1)])).code).toBe('stale_term');
     expect(store.get('replicas', 'a')).toBeUndefined();
   });
 
@@ -117,9 +111,42 @@ describe('state on disk', () => {
     expect(statSync(database()).mode & 0o077).toBe(0);
   });
 
+  it('is written ahead and synced with every write, also on a connection that was opened anew', () => {
+    const store = open();
+    const term = store.nextTerm();
+    const modes = () => {
+      const { connection } = store as unknown as { connection: { database: Database.Database } };
+      return ['journal_mode', 'synchronous'].map((name) =>
+        connection.database.pragma(name, { simple: true }),
+      );
+    };
+    const FULL = 2;
+    expect(modes()).toEqual(['wal', FULL]);
+    renameSync(database(), `${database()}.away`);
+    storeRefusal(() => store.txn({ term }, [put('a', 1)]));
+    renameSync(`${database()}.away`, database());
+    store.txn({ term }, [put('a', 1)]);
+    expect(modes()).toEqual(['wal', FULL]);
+  });
+
+  it('takes no write of a server that was overtaken on the same file, whatever this one remembers', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', 1)]);
+    // The lock keeps a second server of this machine out; a shared disk may not.
+    const other = new Database(database());
+    other.prepare(PUT_ROW).run(encodeRow('meta', TERM_KEY, term + 1));
+    other.close();
+    expect(storeRefusal(() => store.txn({ term }, [put('a', 2), put('b', 2)])).code).toBe('stale_term');
+    expect(store.list('replicas')).toEqual([{ key: 'a', value: 1 }]);
+    // It is no fault of the disk.
+    expect(store.health()).toEqual({ ok: true });
+    expect(store.nextTerm()).toBe(term + 2);
+  });
+
   it('has one writer; the second is told who holds it', () => {
     open();
-    const error = refusal(() => open());
+    const error = storeRefusal(() => open());
     expect(error.code).toBe('locked');
     expect(error.message).toContain(`process ${process.pid}`);
     expect(error.message).toContain(dir);
@@ -127,9 +154,9 @@ describe('state on disk', () => {
 
   it('does not lose its lock when a backup is made or a second opener fails', async () => {
     open();
-    refusal(() => open());
+    storeRefusal(() => open());
     await createBackup(dir, join(dir, 'b.db'), { madeAt: 'now', build: '1' });
-    expect(refusal(() => open()).code).toBe('locked');
+    expect(storeRefusal(() => open()).code).toBe('locked');
   });
 });
 
@@ -178,11 +205,11 @@ describe('a damaged state is refused with the command that helps', () => {
     ],
   ])('%s', (_, damage) => {
     damage();
-    const error = refusal(() => open());
+    const error = storeRefusal(() => open());
     expect(error.code).toBe('corrupt');
     expect(error.message).toContain(recovery());
     // A refusal must not hold the lock: the restore needs it.
-    expect(refusal(() => open()).code).toBe('corrupt');
+    expect(storeRefusal(() => open()).code).toBe('corrupt');
   });
 });
 
@@ -239,7 +266,7 @@ describe('schemas', () => {
         },
       },
     ];
-    expect(refusal(() => openAs(failing)).code).toBe('io_error');
+    expect(storeRefusal(() => openAs(failing)).code).toBe('io_error');
     expect(schemaIn()).toBe(MIGRATIONS.length);
     expect(
       raw((one) => one.prepare("SELECT count(*) AS n FROM sqlite_master WHERE name = 'moved'").get()),
@@ -249,14 +276,14 @@ describe('schemas', () => {
 
   it('a damaged record is refused, not migrated', () => {
     raw((one) => one.exec(`UPDATE records SET value = '{"n":2}' WHERE key = 'a'`));
-    expect(refusal(() => openAs(NEXT)).code).toBe('corrupt');
+    expect(storeRefusal(() => openAs(NEXT)).code).toBe('corrupt');
     expect(schemaIn()).toBe(MIGRATIONS.length);
   });
 
   it('a newer one is refused and left as it is', () => {
     openAs(NEXT).close();
     const before = readFileSync(database());
-    const error = refusal(() => open());
+    const error = storeRefusal(() => open());
     expect(error.code).toBe('newer_schema');
     expect(error.message).toBe(
       `the state in ${dir} was written by a newer llmgw (schema ${MIGRATIONS.length + 1}, this one knows up to ` +
@@ -276,11 +303,11 @@ describe('writing that fails', () => {
     const raw = (store as unknown as { connection: { database: Database.Database } }).connection.database;
     raw.pragma(`max_page_count = ${String(raw.pragma('page_count', { simple: true }))}`);
     const large = put('b', 'x'.repeat(100_000));
-    expect(refusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
+    expect(storeRefusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
     expect(store.get('replicas', 'a')).toBe(1);
     expect(store.get('replicas', 'b')).toBeUndefined();
     expect(store.health()).toEqual({ ok: true });
-    expect(refusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
+    expect(storeRefusal(() => store.txn({ term }, [large])).code).toBe('disk_full');
     raw.pragma('max_page_count = 1000000');
     store.txn({ term }, [large]);
     expect(store.health()).toEqual({ ok: true });
@@ -291,16 +318,28 @@ describe('writing that fails', () => {
     const term = store.nextTerm();
     store.txn({ term }, [put('a', 1)]);
     rmSync(database());
-    const error = refusal(() => store.txn({ term }, [put('b', 1)]));
+    const error = storeRefusal(() => store.txn({ term }, [put('b', 1)]));
     expect(error.code).toBe('io_error');
     expect(store.health().reason).toMatch(/missing/);
     expect(store.get('replicas', 'a')).toBe(1);
   });
 
+  it('goes on by itself once the database is back, with what is in it', () => {
+    const store = open();
+    const term = store.nextTerm();
+    store.txn({ term }, [put('a', 1)]);
+    renameSync(database(), `${database()}.away`);
+    expect(storeRefusal(() => store.txn({ term }, [put('b', 1)])).code).toBe('io_error');
+    renameSync(`${database()}.away`, database());
+    expect(store.health()).toEqual({ ok: true });
+    store.txn({ term }, [put('c', 1)]);
+    expect(store.list('replicas').map(({ key }) => key)).toEqual(['a', 'c']);
+  });
+
   it('after closing says so', () => {
     const store = open();
     store.close();
-    expect(refusal(() => store.txn({ term: 9 }, [put('a', 1)])).code).toBe('closed');
+    expect(storeRefusal(() => store.txn({ term: 9 }, [put('a', 1)])).code).toBe('closed');
   });
 });
 

@@ -1,12 +1,15 @@
 import {
+  accessSync,
   chmodSync,
   closeSync,
+  constants,
   existsSync,
   fsyncSync,
   mkdirSync,
   openSync,
   readFileSync,
   renameSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
@@ -39,6 +42,14 @@ export function databaseFiles(database: string): readonly string[] {
   return [database, `${database}-wal`, `${database}-shm`, `${database}-journal`];
 }
 
+/**
+ * Makes room for a new database at `path`. The journal of one that was being written when its program was killed would be
+ * taken for the new one's, and rolled back into it.
+ */
+export function clearDatabase(path: string): void {
+  for (const file of databaseFiles(path)) rmSync(file, { force: true });
+}
+
 /** The command that puts a backup in place of this state. */
 export const restoreCommand = (files: StateFiles): string =>
   `llmgw ctl backup restore FILE --state-dir ${files.dir}`;
@@ -53,6 +64,11 @@ export function makeStateDir(dir: string): void {
     mkdirSync(dir, { recursive: true, mode: 0o700 });
   } catch (error) {
     throw new StoreError('io_error', `the state directory ${dir} cannot be made`, { cause: error });
+  }
+  try {
+    accessSync(dir, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    throw new StoreError('io_error', `the state directory ${dir} cannot be written`, { cause: error });
   }
 }
 

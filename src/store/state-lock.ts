@@ -1,48 +1,51 @@
-import Database from 'better-sqlite3';
 import { writeFileSync } from 'node:fs';
+import { KernelLock } from '../shared/kernel-lock.js';
 import { StoreError } from './ports.js';
+import { storeError } from './sqlite-database.js';
 import { describeOwner, type StateFiles } from './state-files.js';
 
 /**
- * Holds the state directory for one process. It is a lock of the kernel on a file of its own (SQLite takes it for us),
- * so it ends with the process however that dies; a lock *file* would outlive a SIGKILL, and a lock on the database
- * itself would be dropped by any other close of that file in this process, as POSIX has it.
+ * Holds the state directory for one process. The lock is on a file of its own: one on the database itself would be
+ * dropped by any other close of that file in this process, as POSIX has it.
  */
 export class StateLock {
-  private constructor(private readonly connection: Database.Database) {}
+  private constructor(private readonly lock: KernelLock) {}
 
   /** Takes the lock or throws `locked`. `sinceText` is shown to whoever is refused. */
   static take(files: StateFiles, sinceText: string): StateLock {
-    let connection: Database.Database | undefined;
-    try {
-      connection = new Database(files.lock, { timeout: 0 });
-      connection.pragma('locking_mode = EXCLUSIVE');
-      connection.exec('BEGIN EXCLUSIVE');
-    } catch (error) {
-      connection?.close();
-      if (isBusy(error)) {
-        throw new StoreError(
-          'locked',
-          `another server uses the state directory ${files.dir}${describeOwner(files)}; ` +
-            'stop it, or give this one its own stateDir',
-        );
-      }
-      throw new StoreError('io_error', `the lock in ${files.dir} cannot be taken`, { cause: error });
+    const lock = lockOf(files);
+    if (lock === undefined) {
+      throw new StoreError(
+        'locked',
+        `another server uses the state directory ${files.dir}${describeOwner(files)}; ` +
+          'stop it, or give this one its own stateDir',
+      );
     }
-    // Only for people; who holds the lock is the kernel's word.
-    writeFileSync(files.owner, `${JSON.stringify({ pid: process.pid, since: sinceText })}\n`, {
-      mode: 0o600,
-    });
-    return new StateLock(connection);
+    nameOwner(files, sinceText);
+    return new StateLock(lock);
   }
 
   release(): void {
-    if (!this.connection.open) return;
-    this.connection.exec('ROLLBACK');
-    this.connection.close();
+    this.lock.release();
   }
 }
 
-function isBusy(error: unknown): boolean {
-  return error instanceof Database.SqliteError && error.code.startsWith('SQLITE_BUSY');
+function lockOf(files: StateFiles): KernelLock | undefined {
+  try {
+    return KernelLock.take(files.lock);
+  } catch (error) {
+    const failure = storeError(error, files);
+    if (failure.code === 'disk_full') throw failure;
+    throw new StoreError('io_error', `the lock in ${files.dir} cannot be taken`, { cause: error });
+  }
+}
+
+/** Only for people: who holds the lock is the kernel's word, with or without a file that says so. */
+function nameOwner(files: StateFiles, sinceText: string): void {
+  try {
+    const owner = `${JSON.stringify({ pid: process.pid, since: sinceText })}\n`;
+    writeFileSync(files.owner, owner, { mode: 0o600 });
+  } catch {
+    // The next to be refused is not told by whom; the first write of the state says what is wrong with the disk.
+  }
 }

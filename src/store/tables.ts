@@ -49,3 +49,5 @@ export class Tables {
 
 /** Key of the present term in the `meta` collection. */
 export const TERM_KEY = 'term';
+/** Key in the `meta` collection of what shows that state was lost; absent once all agents have been waited for. */
+export const STATE_LOST_KEY = 'stateLost';

@@ -6,6 +6,7 @@ import type { StateStore } from './ports.js';
  */
 export class Term {
   private value: number;
+  private raised = false;
 
   /** Takes the next term from the store. Throws StoreError when it cannot be stored: then this server must not decide. */
   constructor(private readonly store: StateStore) {
@@ -16,6 +17,11 @@ export class Term {
     return this.value;
   }
 
+  /** Whether an agent had obeyed somebody whom this server's state does not know. */
+  get wasRaised(): boolean {
+    return this.raised;
+  }
+
   /**
    * Makes the term higher than one an agent obeyed for another server, be it a number of ours too: after a restore from
    * an old backup, or beside a server on a copy of this state. Returns whether it had to. Throws StoreError.
@@ -23,6 +29,7 @@ export class Term {
   raiseAbove(obeyed: number): boolean {
     if (obeyed < this.value) return false;
     this.value = this.store.nextTerm(obeyed);
+    this.raised = true;
     return true;
   }
 }

@@ -56,6 +56,17 @@ describe('a server and an agent', () => {
     const pid = shards[0]?.pid;
     return pid === undefined ? undefined : { id: replica.id, generation: replica.generation, pid };
   }
+  /** The engine is the one of before. A report that has just begun to be believed may lack its pid; another never comes back. */
+  const untouched = (): Promise<unknown> =>
+    waitFor(
+      async () => {
+        const now = await served();
+        if (now?.id === before.id && now.generation === before.generation && now.pid === before.pid)
+          return true;
+        throw new Error(`served is ${JSON.stringify(now)}, was ${JSON.stringify(before)}`);
+      },
+      { deadlineMs: 30_000, what: 'the replica as it was' },
+    );
   /** The agent said that its stream is over, by its own silence limit or by gRPC's. */
   const told = (from: number): boolean =>
     agent.log.slice(from).some(({ msg }) => msg?.startsWith('no link to the server') === true);
@@ -129,13 +140,13 @@ describe('a server and an agent', () => {
         what: 'both ends to notice',
       });
       // The bytes of its answers prove the engine alive.
-      expect(await served()).toEqual(before);
+      await untouched();
       proxy.wake();
       await connected();
     });
     expect(lost).toEqual([]);
     expect(proxy.connections).toBeGreaterThan(connections);
-    expect(await served()).toEqual(before);
+    await untouched();
   });
 
   it('the server notices an agent that stands still, and its engine serves on', async () => {
@@ -145,12 +156,12 @@ describe('a server and an agent', () => {
         deadlineMs: NOTICED_MS,
         what: 'the server to notice',
       });
-      expect(await served()).toEqual(before);
+      await untouched();
       agent.signal('SIGCONT');
       await connected();
     });
     expect(lost).toEqual([]);
-    expect(await served()).toEqual(before);
+    await untouched();
   });
 
   it('the agent notices a server that stands still, which then blames nobody for its own sleep', async () => {
@@ -164,7 +175,7 @@ describe('a server and an agent', () => {
     server.signal('SIGCONT');
     await connected();
     expect(await underLoad(() => Promise.resolve())).toEqual([]);
-    expect(await served()).toEqual(before);
+    await untouched();
   });
 
   it('an agent is replaced under load: its successor takes the engine over and no request fails', async () => {
@@ -178,7 +189,7 @@ describe('a server and an agent', () => {
       }
     });
     expect(lost).toEqual([]);
-    expect(await served()).toEqual(before);
+    await untouched();
   });
 
   it('an engine serves on without server and agent, and is taken back when both return', async () => {
@@ -194,7 +205,7 @@ describe('a server and an agent', () => {
     server = again.process;
     urls = again.urls;
     startAgent();
-    expect(await waitFor(served, { deadlineMs: 60_000, what: 'the replica' })).toEqual(before);
+    await untouched();
     await connected();
     expect(await chat(urls.client, sockets, 5)).toBe('whole');
   });

@@ -172,33 +172,48 @@ describe('the client API of a server', () => {
     // A stream that breaks, and one that is tried again: some series begin with their first event.
     const cut = { messages: [{ role: 'user', content: 'x[[fault:reset-after-events=2]]' }], stream: true };
     await (await post(chat, 'm1', cut)).text();
-    for (let i = 0; i < 6; i++) expect((await post(chat, 'm2')).status).toBe(200);
-    const text = await metrics();
-    expect(text).not.toContain(INVENTED);
+    for (let i = 0; i < 6; i++) {
+      const response = await post(chat, 'm2');
+      expect(response.status).toBe(200);
+      await response.text();
+    }
+    let text = '';
     const labelsOf = (name: string) => {
       const lines = [...text.matchAll(new RegExp(`^llmgw_${name}(?:_count)?(?:\\{(.*)\\})? \\S+$`, 'gm'))];
       return lines.map(([, labels = '']) => [...labels.matchAll(/(\w+)="/g)].map(([, label]) => label));
     };
-    for (const [name, labels] of Object.entries(PROMISED)) {
-      const found = labelsOf(name);
-      expect([name, found.length > 0]).toEqual([name, true]);
-      for (const seen of found) expect([name, new Set(seen)]).toEqual([name, new Set(labels)]);
-    }
-    expect(text).toContain('llmgw_requests_total{model="m1",route="/v1/chat/completions",code="200"}');
-    expect(text).toContain('llmgw_requests_total{model="_unknown",route="other",code="404"}');
-    expect(text).toMatch(/llmgw_tokens_total\{model="m1",kind="completion"\} [1-9]/);
-    expect(text).toContain('llmgw_stream_aborted_total{reason="upstream_aborted"} 1');
-    expect(text).toMatch(/llmgw_retries_total\{model="m2",reason="connect_\w+"\} [1-9]/);
-    expect(text).toMatch(/llmgw_inflight\{endpoint="e1"\} 0/);
+    // A request is counted when it has ended, which may be a moment after its client has the last byte.
+    await waitFor(
+      async () => {
+        text = await metrics();
+        for (const name of Object.keys(PROMISED))
+          expect([name, labelsOf(name).length > 0]).toEqual([name, true]);
+        expect(text).toContain('llmgw_requests_total{model="m1",route="/v1/chat/completions",code="200"}');
+        expect(text).toContain('llmgw_requests_total{model="_unknown",route="other",code="404"}');
+        expect(text).toMatch(/llmgw_tokens_total\{model="m1",kind="completion"\} [1-9]/);
+        expect(text).toContain('llmgw_stream_aborted_total{reason="upstream_aborted"} 1');
+        expect(text).toMatch(/llmgw_retries_total\{model="m2",reason="connect_\w+"\} [1-9]/);
+        expect(text).toMatch(/llmgw_inflight\{endpoint="e1"\} 0/);
+        return true;
+      },
+      { deadlineMs: 20_000, what: 'everything to be counted' },
+    );
+    for (const [name, labels] of Object.entries(PROMISED))
+      for (const seen of labelsOf(name)) expect([name, new Set(seen)]).toEqual([name, new Set(labels)]);
+    expect(text).not.toContain(INVENTED);
     expect(Buffer.byteLength(text)).toBeLessThan(1_000_000);
   });
 
   it('forgets the series of what is configured no more', async () => {
     writeFileSync(file, configuration('m1'));
     server.signal('SIGHUP');
-    await waitFor(async () => !(await metrics()).includes('endpoint="e3"'), { what: 'the end of e3' });
-    const text = await metrics();
-    expect(text).not.toContain('model="m2"');
+    const text = await waitFor(
+      async () => {
+        const now = await metrics();
+        return !now.includes('endpoint="e3"') && !now.includes('model="m2"') && now;
+      },
+      { deadlineMs: 20_000, what: 'the end of e3 and m2' },
+    );
     expect(text).toContain('model="m1"');
     expect(text).toContain('llmgw_config_last_reload_successful 1');
   });
@@ -210,10 +225,13 @@ describe('a server with a control plane', () => {
     const model = { name: 'm1', profiles: [{ name: 'p', engine: 'sim' }] };
     const file = scratch.file('server.yaml', JSON.stringify({ models: [model] }));
     const { process: server, urls } = await startServerProcess(scratch, ['--config', file]);
-    const names = await waitFor(async () => {
-      const text = await (await fetch(`${urls.admin}/metrics`)).text();
-      return text.includes('llmgw_replicas_desired{model="m1"} 1') ? text : undefined;
-    });
+    const names = await waitFor(
+      async () => {
+        const text = await (await fetch(`${urls.admin}/metrics`)).text();
+        return text.includes('llmgw_replicas_desired{model="m1"} 1') ? text : undefined;
+      },
+      { deadlineMs: 20_000, what: 'the first pass to be counted' },
+    );
     for (const name of PROMISED_OF_CONTROL) expect(names).toContain(`# TYPE llmgw_${name} `);
     for (const name of Object.keys(PROMISED)) expect(names).toContain(`# TYPE llmgw_${name} `);
     await server.dispose();

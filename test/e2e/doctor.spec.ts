@@ -1,8 +1,10 @@
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { FakeGateway } from '../support/agent/fake-gateway.js';
+import { FakeNvidiaSmi } from '../support/agent/fake-nvidia-smi.js';
+import { ServedNode } from '../support/agent/served-node.js';
 import { LlmgwProcess, Scratch, type Exit } from '../support/llmgw-process.js';
 
 const NOWHERE = 'server: 127.0.0.1:1\n';
@@ -17,9 +19,17 @@ describe('llmgw agent --check', () => {
   async function check(
     config: string,
     below: readonly string[] = [],
+    env: Readonly<Record<string, string>> = {},
+    stateDir = scratch.path('state'),
   ): Promise<{ readonly exit: Exit; readonly text: string }> {
-    const file = scratch.file('agent.yaml', `stateDir: ${scratch.path('state')}\n${config}`);
-    const child = new LlmgwProcess(['agent', '--check', '--config', file], {}, scratch.dir, undefined, below);
+    const file = scratch.file('check.yaml', `stateDir: ${stateDir}\n${config}`);
+    const child = new LlmgwProcess(
+      ['agent', '--check', '--config', file],
+      env,
+      scratch.dir,
+      undefined,
+      below,
+    );
     const exit = await child.ended(60_000);
     return { exit, text: child.stdout };
   }
@@ -116,8 +126,48 @@ describe('llmgw agent --check', () => {
     }
   });
 
-  it.skipIf(!canMount)('says that process 1 needs an init', async () => {
+  it('knows the ports of the server that its agent has met', async () => {
+    const node = await ServedNode.start({
+      scratch,
+      server:
+        'control: { portRange: [33000, 33009] }\nmodels: [{ name: m, replicas: 0, profiles: [{ name: p, engine: sim }] }]',
+      agent: 'gpus: { driver: none }',
+    });
+    await node.dispose();
+    const { text } = await check(NOWHERE, [], {}, node.stateDir);
+    // Whether they overlap with those of outgoing connections is this machine's.
+    expect(text).toMatch(/^(?:ok {7}|warning {2})ports: .*33000 to 33009.*as the server says/m);
+    expect((await check(NOWHERE)).text).toMatch(/ports: .*20000 to 20999.*the server's default/);
+  });
+
+  it('names who holds memory of a GPU, and what others may read', async () => {
+    const uuid = 'GPU-aaaaaaaa-0000-0000-0000-000000000000';
+    const smi = new FakeNvidiaSmi([uuid]);
+    const holder = spawn('sleep', ['600'], { stdio: 'ignore' });
+    try {
+      smi.hold({ uuid, mib: 10_240, pid: holder.pid ?? 0 });
+      const token = scratch.file('token', 'secret');
+      chmodSync(token, 0o644);
+      const config = `${NOWHERE}gpus: { driver: nvidia }\njoinTokenFile: ${token}\n`;
+      const { text, exit } = await check(config, [], { PATH: smi.path });
+      expect(text).toMatch(new RegExp(`^ok {7}gpu: ${uuid} H100`, 'm'));
+      expect(text).toMatch(
+        new RegExp(
+          `^warning {2}gpu: ${uuid}: 10\\.0 GiB held by pid ${holder.pid} \\(sleep\\)\\n {9}→ `,
+          'm',
+        ),
+      );
+      expect(text).toMatch(/^warning {2}credentials: others on this machine may use .*\n {9}→ chmod 600 /m);
+      expect(text).not.toContain('secret');
+      expect(exit.code).toBe(0);
+    } finally {
+      holder.kill('SIGKILL');
+      smi.remove();
+    }
+  });
+
+  it.skipIf(!canMount)('says that as process 1 it reaps', async () => {
     const { text } = await check(NOWHERE, ['unshare', '--fork', '--pid', '--mount-proc', '--kill-child']);
-    expect(text).toMatch(/^warning {2}processes: the agent is process 1.*\n {9}→ .*init/m);
+    expect(text).toMatch(/^ok {7}processes: the agent is process 1 and reaps/m);
   });
 });

@@ -41,7 +41,10 @@ function start(engine: 'sim' | 'embedded', ...flags: string[]): Program {
 
 /** The address a program printed. */
 async function addressOf({ said }: Program): Promise<string> {
-  const found = await waitFor(() => /(127\.0\.0\.1:\d+)/.exec(said()), { what: 'an address in the output' });
+  const found = await waitFor(() => /(127\.0\.0\.1:\d+)/.exec(said()), {
+    deadlineMs: 30_000,
+    what: 'an address in the output',
+  });
   return `http://${found[1]}`;
 }
 
@@ -121,7 +124,10 @@ describe('the simulated engine’s program', () => {
     const stubborn = start('sim', '--ignore-sigterm');
     const url = await ready(stubborn);
     stubborn.child.kill('SIGTERM');
-    await waitFor(() => stubborn.said().includes('SIGTERM ignored'));
+    await waitFor(() => stubborn.said().includes('SIGTERM ignored'), {
+      deadlineMs: 20_000,
+      what: 'the signal to be told',
+    });
     expect((await fetch(`${url}/health`)).status).toBe(200);
   });
 

@@ -177,29 +177,32 @@ describe('a server put back to an older state', () => {
       ...['--config', scratch.path('server.yaml'), '--state-dir', scratch.path('double-state')],
     ]);
     others.push(double.process);
+    const connected = (to: ServerUrls): Promise<unknown> =>
+      waitFor(async () => (await adminGet<StatusView>(to, 'status')).nodes.byState.connected === 1, {
+        deadlineMs: 30_000,
+        what: 'the agent there',
+      });
+    // Ready it is from the snapshot too: the agent must have heard this server's term before it turns away.
+    await connected(urls);
     await readyCount(1);
     const termOf = async (of: ServerUrls) => (await adminGet<StatusView>(of, 'status')).term ?? 0;
     expect(await termOf(double.urls)).toBe(await termOf(urls));
 
-    const higherTerm = async (of: ServerUrls, than: ServerUrls): Promise<void> => {
-      await waitFor(async () => (await termOf(of)) > (await termOf(than)), { what: 'the higher term' });
-    };
-
-    const turnTo = async (to: ServerUrls, onExit: 'stop' | 'keep'): Promise<void> => {
+    const turnTo = async (to: ServerUrls, from: ServerUrls, onExit: 'stop' | 'keep'): Promise<void> => {
       await agents[0]?.dispose();
       agents[0] = startAgent(1, to.agent, onExit);
-      await waitFor(async () => (await adminGet<StatusView>(to, 'status')).nodes.byState.connected === 1, {
+      // The agent obeyed that number already, for somebody else: whoever speaks now takes a higher one. By this alone it
+      // is known to be back; a node that it left a moment ago still counts as connected.
+      await waitFor(async () => (await termOf(to)) > (await termOf(from)), {
         deadlineMs: 30_000,
-        what: 'the agent there',
+        what: 'the higher term',
       });
+      await connected(to);
       await readyCount(1, to);
       expect(engines(1)).toEqual([pid]);
     };
-    await turnTo(double.urls, 'keep');
-    // The agent obeyed that number already, for somebody else: whoever speaks now takes a higher one.
-    await higherTerm(double.urls, urls);
-    await turnTo(urls, 'stop');
-    await higherTerm(urls, double.urls);
+    await turnTo(double.urls, urls, 'keep');
+    await turnTo(urls, double.urls, 'stop');
     expect((await published()).map(({ id, generation }) => [id, generation])).toEqual([
       [replica?.id, replica?.generation],
     ]);

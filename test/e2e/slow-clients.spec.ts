@@ -53,6 +53,7 @@ it('twenty clients that do not read cost little memory, and their leaving frees 
   expect((residentBytes(server.pid) - before) / CLIENTS / MIB).toBeLessThan(10);
   for (const client of clients) client.destroy();
   await waitFor(() => engine.connections.every(({ requests, closed }) => requests === 0 || closed), {
+    deadlineMs: 30_000,
     what: 'the engine to be let go',
   });
   await server.dispose();

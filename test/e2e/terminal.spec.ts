@@ -4,10 +4,13 @@ import { PlacementConfig } from '../../src/config/server-config.js';
 import { displayWidth } from '../../src/cli/render/values.js';
 import { ScriptedCluster, h100 } from '../scenario/scripted-cluster.js';
 import { simModel } from '../support/control-server.js';
+import { waitFor } from '../support/wait-for.js';
 import { TerminalProcess, hasTerminals } from '../support/pty.js';
 
 const MAIN = resolve(import.meta.dirname, '..', '..', 'dist', 'main.js');
 const CTRL_C = '\u0003';
+/** Back to the first column, and the rest of the line gone. */
+const REDRAWN = '\r\u001b[K';
 const COLOUR = '\u001b[3';
 
 if (!hasTerminals) process.stderr.write('terminal.spec: skipped, for terminals need python3 with pty\n');
@@ -99,9 +102,31 @@ describe.skipIf(!hasTerminals || process.platform !== 'linux')('on a terminal', 
     expect((await cluster.get('nodes/n2')).scheduling.target).toBe('schedulable');
   });
 
+  // A question that was never answered ended the process with a warning of Node's and a code of its own.
+  it.each([
+    ['Ctrl-C', CTRL_C],
+    ['Ctrl-D', '\u0004'],
+  ])('takes %s for a no', async (_key, typed) => {
+    const drain = ctl('drain n2');
+    await drain.shows('drain n2? [y/N]');
+    drain.type(typed);
+    expect(await drain.ended()).toBe(130);
+    expect(drain.lines.at(-1)).toBe('nothing was done');
+    expect((await cluster.get('nodes/n2')).scheduling.target).toBe('schedulable');
+  });
+
   it('drain --wait tells what it waits for; interrupting it cancels nothing; it ends with the drain', async () => {
     const first = ctl('drain n2 --wait --yes');
     await first.shows('must be Ready and steady first');
+    // One line that is drawn again in place: what is left, and how long each bound lets it take.
+    await first.shows(/\d+ ?m?s: 1 replica left, qwen-\w+ at most \d+m\w* more, drain \d+\w+/);
+    cluster.clock.advance(60_000);
+    await waitFor(() => first.screen.split(REDRAWN).length > 3, {
+      deadlineMs: 30_000,
+      what: 'the line to be drawn again',
+    });
+    const drawn = first.screen.split(REDRAWN).slice(1);
+    expect(drawn.every((line) => displayWidth(line.split('\n')[0] ?? '') < 120)).toBe(true);
     first.type(CTRL_C);
     expect(await first.ended()).toBe(130);
     expect(first.text).toContain('the drain goes on; `llmgw ctl uncordon n2` cancels it');

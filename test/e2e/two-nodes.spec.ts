@@ -120,10 +120,16 @@ describe('a server with two agents', () => {
       ['n1', 'connected', 1],
       ['n2', 'connected', 1],
     ]);
-    const [model] = await items<ModelSummaryView>('models');
+    // Who serves was known from what was published; what a model and an endpoint say of it comes with the next look at them.
+    const model = await waitFor(
+      async () => (await items<ModelSummaryView>('models')).find(({ ready }) => ready === 2),
+      { deadlineMs: 30_000, what: 'both to be counted as ready' },
+    );
     expect(model).toMatchObject({ name: 'm1', desired: 2, ready: 2, outlook: 'ready' });
-    const endpoints = await items<EndpointView>('endpoints');
-    expect(endpoints.map((endpoint) => endpoint.state)).toEqual(['up', 'up']);
+    await waitFor(
+      async () => (await items<EndpointView>('endpoints')).map(({ state }) => state).join() === 'up,up',
+      { deadlineMs: 30_000, what: 'both endpoints up' },
+    );
   });
 
   it('loses no request without a first byte when an engine is killed under load', async () => {
@@ -134,9 +140,10 @@ describe('a server with two agents', () => {
 
     const [victim] = await published();
     if (victim === undefined) throw new Error('nothing published');
-    const detail = await adminGet<ReplicaDetailView>(urls, `replicas/${victim.id}`);
-    const pid = detail.shards[0]?.pid;
-    if (pid === undefined) throw new Error('the shard reports no pid');
+    const pid = await waitFor(
+      async () => (await adminGet<ReplicaDetailView>(urls, `replicas/${victim.id}`)).shards[0]?.pid,
+      { deadlineMs: 20_000, what: 'the pid of its engine' },
+    );
     process.kill(pid, 'SIGKILL');
 
     await waitFor(
@@ -165,9 +172,7 @@ describe('a server with two agents', () => {
     for (const outcome of cut) expect(outcome.detail).toContain('upstream_aborted');
     await waitFor(
       async () => (await items<EndpointView>('endpoints')).every((endpoint) => endpoint.inflight === 0),
-      {
-        what: 'in-flight 0 at rest',
-      },
+      { deadlineMs: 20_000, what: 'in-flight 0 at rest' },
     );
   });
 
@@ -182,11 +187,13 @@ describe('a server with two agents', () => {
     ]);
     processes[0] = again.process;
     urls = again.urls;
-    await waitFor(async () => (await published()).length === 2, {
-      deadlineMs: 60_000,
-      what: 'both replicas adopted',
-    });
-    const after = await published();
+    const after = await waitFor(
+      async () => {
+        const now = await published();
+        return now.length === 2 && now;
+      },
+      { deadlineMs: 60_000, what: 'both replicas adopted' },
+    );
     const identity = (replica: ReplicaSummaryView): string => `${replica.id}@${replica.generation}`;
     expect(after.map(identity).toSorted()).toEqual(before.map(identity).toSorted());
   });

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LlmgwProcess, Scratch } from '../support/llmgw-process.js';
-import { waitFor } from '../support/wait-for.js';
+import { GivenUp, waitFor } from '../support/wait-for.js';
 
 /** Processes whose working directory or arguments name the scratch folder: what `up` may have left behind. */
 function leftovers(dir: string): string[] {
@@ -43,7 +43,7 @@ describe('llmgw up', () => {
     );
     curl = await waitFor(
       () => {
-        if (up.exited !== undefined) throw new Error(`up ended: ${up.stderr}`);
+        if (up.exited !== undefined) throw new GivenUp(`up ended: ${up.stderr}`);
         return /curl .*/s.exec(up.stdout)?.[0];
       },
       { deadlineMs: 60_000, what: 'the curl line' },
@@ -99,6 +99,13 @@ describe('llmgw up', () => {
     up.signal('SIGINT');
     const exit = await up.ended(20_000);
     expect([0, 130]).toContain(exit.code);
-    expect(leftovers(scratch.dir)).toEqual([]);
+    // What waits for the last line of an ended engine's log goes a moment later.
+    await waitFor(
+      () => {
+        expect(leftovers(scratch.dir)).toEqual([]);
+        return true;
+      },
+      { deadlineMs: 20_000, what: 'nothing to be left' },
+    );
   });
 });

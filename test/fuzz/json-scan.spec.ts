@@ -71,6 +71,8 @@ function randomBody(random: Random): Buffer {
     ],
     ['max_tokens', pick(random, [1, 512, 1e3, -1, 'many', null])],
     ['max_completion_tokens', 9],
+    ['max_output_tokens', pick(random, [3, '4'])],
+    ['instructions', randomValue(random, 0)],
     ['n', pick(random, [1, 2.5])],
     ['tools', randomValue(random, 0)],
     ['input', randomValue(random, 0)],
@@ -115,10 +117,11 @@ function checkFound(body: Buffer, scan: ScannedBody, text: string): void {
   expect(at(scan.streamRange)).toBe(last('stream'));
   expect(scan.stream).toBe(last('stream') === 'true');
   expect(at(scan.streamOptions?.range)).toBe(last('stream_options'));
-  for (const key of ['messages', 'prompt', 'input', 'tools', 'system'] as const)
+  for (const key of ['messages', 'prompt', 'input', 'tools', 'system', 'instructions'] as const)
     expect(at(scan[key])).toBe(last(key));
   expect(scan.maxTokens).toBe(numberIn(last('max_tokens')));
   expect(scan.maxCompletionTokens).toBe(numberIn(last('max_completion_tokens')));
+  expect(scan.maxOutputTokens).toBe(numberIn(last('max_output_tokens')));
   expect(scan.n).toBe(numberIn(last('n')));
   checkSplice(body, scan, text);
 }

@@ -1,19 +1,8 @@
-import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ListView } from '../../src/admin-api/views/answers.js';
-import type {
-  EndpointView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-} from '../../src/admin-api/views/replicas.js';
+import { systemProcessTable } from '../../src/agent/process-table.js';
 import { writeTinyModel } from '../../src/engines/tiny-model/tiny-model.js';
-import {
-  adminGet,
-  LlmgwProcess,
-  Scratch,
-  startServerProcess,
-  type ServerUrls,
-} from '../support/llmgw-process.js';
+import { ServedNode } from '../support/agent/served-node.js';
+import { Scratch } from '../support/llmgw-process.js';
 import { waitFor } from '../support/wait-for.js';
 
 /** Path of a real llama-server; without one there is nothing to test against. */
@@ -42,69 +31,27 @@ engines:
   llamacpp: { binary: "${BINARY ?? ''}" }
 `;
 
-const chat = (urls: ServerUrls, body: Record<string, unknown>, signal?: AbortSignal): Promise<Response> =>
-  fetch(`${urls.client}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ model: 'tiny', messages: [{ role: 'user', content: 'hello' }], ...body }),
-    ...(signal === undefined ? {} : { signal }),
-  });
-
-/** True while the process exists and is no zombie. */
-function alive(pid: number): boolean {
-  try {
-    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
-  } catch {
-    return false;
-  }
-}
-
 describe.skipIf(BINARY === undefined)('a real llama-server under our agent', () => {
   const scratch = new Scratch();
-  const processes: LlmgwProcess[] = [];
-  let urls: ServerUrls;
-
-  const ready = async (): Promise<ReplicaSummaryView | undefined> =>
-    (await adminGet<ListView<ReplicaSummaryView>>(urls, 'replicas')).items.find(
-      (replica) => replica.published,
-    );
-  const enginePid = async (): Promise<number> => {
-    const replica = await ready();
-    const detail = await adminGet<ReplicaDetailView>(urls, `replicas/${replica?.id}`);
-    const pid = detail.shards[0]?.pid;
-    if (pid === undefined) throw new Error('no pid reported');
-    return pid;
-  };
+  const table = systemProcessTable();
+  const alive = (pid: number): boolean => table.read(pid)?.zombie === false;
+  let node: ServedNode;
 
   beforeAll(async () => {
     const model = scratch.path('tiny.gguf');
     await writeTinyModel(model);
-    const server = await startServerProcess(scratch, [
-      '--config',
-      scratch.file('server.yaml', serverConfig(model)),
-    ]);
-    urls = server.urls;
-    const agent = new LlmgwProcess(
-      [
-        ...['agent', '--server', urls.agent, '--node-id', 'n1', '--state-dir', scratch.path('agent')],
-        ...['--config', scratch.file('agent.yaml', agentConfig(scratch.dir))],
-      ],
-      { LLMGW_ON_EXIT: 'stop' },
-      scratch.dir,
-    );
-    processes.push(agent, server.process);
-    await waitFor(ready, { deadlineMs: 60_000, what: 'llama-server Ready' });
+    node = await ServedNode.start({ scratch, server: serverConfig(model), agent: agentConfig(scratch.dir) });
+    await node.untilPublished();
   });
-
   afterAll(async () => {
-    for (const process of processes) await process.dispose();
+    await node?.dispose();
     scratch.remove();
   });
 
   it('streams through to [DONE] and answers whole', async () => {
-    const streamed = await (await chat(urls, { stream: true, max_tokens: 12 })).text();
+    const streamed = await (await node.chat('tiny', { stream: true, max_tokens: 12 })).text();
     expect(streamed).toContain('data: [DONE]');
-    const whole = (await (await chat(urls, { max_tokens: 12 })).json()) as {
+    const whole = (await (await node.chat('tiny', { max_tokens: 12 })).json()) as {
       usage: { completion_tokens: number };
     };
     expect(whole.usage.completion_tokens).toBeGreaterThan(0);
@@ -112,18 +59,16 @@ describe.skipIf(BINARY === undefined)('a real llama-server under our agent', () 
 
   it('frees the slot when the client leaves', async () => {
     const leave = new AbortController();
-    const response = await chat(urls, { stream: true, max_tokens: 4_000, ignore_eos: true }, leave.signal);
+    const response = await node.chat(
+      'tiny',
+      { stream: true, max_tokens: 4_000, ignore_eos: true },
+      leave.signal,
+    );
     const reader = response.body?.getReader();
     await reader?.read();
     leave.abort();
-    await waitFor(
-      async () =>
-        (await adminGet<ListView<EndpointView>>(urls, 'endpoints')).items.every(
-          (item) => item.inflight === 0,
-        ),
-      { what: 'in-flight 0' },
-    );
-    const replica = await ready();
+    await waitFor(() => node.isIdle(), { what: 'in-flight 0' });
+    const replica = await node.published();
     await waitFor(
       async () => {
         const slots = (await (await fetch(`http://${replica?.address}/slots`)).json()) as {
@@ -136,38 +81,52 @@ describe.skipIf(BINARY === undefined)('a real llama-server under our agent', () 
   });
 
   it('comes back with a new generation after SIGKILL', async () => {
-    const before = await ready();
-    process.kill(await enginePid(), 'SIGKILL');
-    await waitFor(async () => ((await ready())?.generation ?? 0) > (before?.generation ?? 0), {
+    const before = await node.published();
+    process.kill(await node.leaderPid(), 'SIGKILL');
+    await waitFor(async () => ((await node.published())?.generation ?? 0) > (before?.generation ?? 0), {
       deadlineMs: 60_000,
       what: 'a higher generation',
     });
-    expect((await chat(urls, { max_tokens: 4 })).status).toBe(200);
+    expect((await node.chat('tiny', { max_tokens: 4 })).status).toBe(200);
   });
 
   it('gives a hung engine up by first-token timeouts, and replaces it', async () => {
-    const before = await ready();
-    const pid = await enginePid();
+    const before = await node.published();
+    const pid = await node.leaderPid();
     process.kill(pid, 'SIGSTOP');
-    try {
-      const answer = await chat(urls, { stream: true, max_tokens: 4 });
-      expect([503, 504]).toContain(answer.status);
-      await answer.text();
-    } finally {
-      if (alive(pid)) process.kill(pid, 'SIGCONT');
-    }
-    await waitFor(async () => (await chat(urls, { max_tokens: 4 })).status === 200, {
-      deadlineMs: 60_000,
-      what: 'service again',
-    });
-    expect(before).toBeDefined();
+    const first = await node.chat('tiny', { stream: true, max_tokens: 4 });
+    expect([503, 504]).toContain(first.status);
+    await first.text();
+    // Nobody wakes it: it takes its TERM only because the agent does.
+    await waitFor(
+      async () => {
+        const { status } = await node.chat('tiny', { max_tokens: 4 });
+        return status === 200 && ((await node.published())?.generation ?? 0) > (before?.generation ?? 0);
+      },
+      { deadlineMs: 90_000, what: 'service by a higher generation' },
+    );
+    expect(alive(pid)).toBe(false);
+  });
+
+  it('is stopped by TERM only when its stream is over', async () => {
+    const pid = await node.leaderPid();
+    const response = await node.chat('tiny', { stream: true, max_tokens: 1_500, ignore_eos: true });
+    const text = response.text();
+    await node.scale('tiny', 0);
+    const [whole] = await Promise.all([
+      text,
+      waitFor(() => !alive(pid), { deadlineMs: 60_000, what: 'its end' }),
+    ]);
+    expect(whole).toMatch(/data: \[DONE\]\s*$/);
+    expect(whole.match(/^data: \{/gm)?.length).toBeGreaterThan(1_000);
+    await node.scale('tiny', 1);
+    await node.untilPublished();
   });
 
   it('leaves no engine when the agent is told to stop', async () => {
-    const pid = await enginePid();
-    const [agent] = processes;
-    agent?.signal('SIGTERM');
-    expect(await agent?.ended(30_000)).toEqual({ code: 0, signal: null });
+    const pid = await node.leaderPid();
+    node.agent.signal('SIGTERM');
+    expect(await node.agent.ended(30_000)).toEqual({ code: 0, signal: null });
     await waitFor(() => !alive(pid), { deadlineMs: 10_000, what: 'engine gone' });
   });
 });

@@ -3,21 +3,10 @@ import { cpSync, statSync, truncateSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ListView } from '../../src/admin-api/views/answers.js';
 import type { ModelDetailView } from '../../src/admin-api/views/models.js';
-import type {
-  EndpointView,
-  ReplicaDetailView,
-  ReplicaSummaryView,
-} from '../../src/admin-api/views/replicas.js';
 import { systemProcessTable } from '../../src/agent/process-table.js';
-import {
-  adminGet,
-  LlmgwProcess,
-  Scratch,
-  startServerProcess,
-  type ServerUrls,
-} from '../support/llmgw-process.js';
+import { ServedNode } from '../support/agent/served-node.js';
+import { adminGet, Scratch } from '../support/llmgw-process.js';
 import { waitFor } from '../support/wait-for.js';
 
 /** Path of a real `vllm`; the Python beside it makes the model. Without one there is nothing to test against. */
@@ -51,17 +40,12 @@ engines:
   vllm: { binary: "${BINARY ?? ''}", env: { HF_HUB_OFFLINE: "1", VLLM_CPU_KVCACHE_SPACE: "1" } }
 `;
 
-/** Asks for one replica of the model and gives the events that tell why it does not start, as one text. */
-async function whyNot(urls: ServerUrls, model: string): Promise<string> {
-  const response = await fetch(`${urls.admin}/admin/v1/models/${model}/scale`, {
-    method: 'PUT',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ replicas: 1 }),
-  });
-  expect(response.status).toBe(200);
+/** Asks for one replica of the model and gives what tells why it does not start, as one text. */
+async function whyNot(node: ServedNode, model: string): Promise<string> {
+  await node.scale(model, 1);
   return waitFor(
     async () => {
-      const detail = await adminGet<ModelDetailView>(urls, `models/${model}`);
+      const detail = await adminGet<ModelDetailView>(node.urls, `models/${model}`);
       const why = JSON.stringify([detail.backoffs, detail.notDone]);
       return detail.backoffs.length > 0 && why;
     },
@@ -69,31 +53,11 @@ async function whyNot(urls: ServerUrls, model: string): Promise<string> {
   );
 }
 
-const chat = (urls: ServerUrls, body: Record<string, unknown>, signal?: AbortSignal): Promise<Response> =>
-  fetch(`${urls.client}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ model: 'tiny', messages: [{ role: 'user', content: 'hello' }], ...body }),
-    ...(signal === undefined ? {} : { signal }),
-  });
-
 describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
   const scratch = new Scratch();
-  const processes: LlmgwProcess[] = [];
   const table = systemProcessTable();
-  let urls: ServerUrls;
+  let node: ServedNode;
 
-  const ready = async (): Promise<ReplicaSummaryView | undefined> =>
-    (await adminGet<ListView<ReplicaSummaryView>>(urls, 'replicas')).items.find(
-      (replica) => replica.published,
-    );
-  const leaderPid = async (): Promise<number> => {
-    const replica = await ready();
-    const detail = await adminGet<ReplicaDetailView>(urls, `replicas/${replica?.id}`);
-    const pid = detail.shards[0]?.pid;
-    if (pid === undefined) throw new Error('no pid reported');
-    return pid;
-  };
   /** The API server, the engine core, its worker and what helps them. */
   const familyOf = (leader: number): number[] =>
     table
@@ -110,39 +74,30 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
     cpSync(model, cut, { recursive: true });
     const weights = join(cut, 'model.safetensors');
     truncateSync(weights, Math.floor(statSync(weights).size / 2));
-    const server = await startServerProcess(scratch, [
-      '--config',
-      scratch.file('server.yaml', serverConfig(model, cut)),
-    ]);
-    urls = server.urls;
-    const agent = new LlmgwProcess(
-      [
-        ...['agent', '--server', urls.agent, '--node-id', 'n1', '--state-dir', scratch.path('agent')],
-        ...['--config', scratch.file('agent.yaml', agentConfig(scratch.dir))],
-      ],
-      { LLMGW_ON_EXIT: 'stop' },
-      scratch.dir,
-    );
-    processes.push(agent, server.process);
-    await waitFor(ready, { deadlineMs: START_MS, what: 'vLLM Ready' });
+    node = await ServedNode.start({
+      scratch,
+      server: serverConfig(model, cut),
+      agent: agentConfig(scratch.dir),
+    });
+    await node.untilPublished(START_MS);
   }, START_MS);
 
   afterAll(async () => {
-    for (const process of processes) await process.dispose();
+    await node?.dispose();
     scratch.remove();
   });
 
   it('streams through to [DONE] and answers whole', async () => {
-    const streamed = await (await chat(urls, { stream: true, max_tokens: 12 })).text();
+    const streamed = await (await node.chat('tiny', { stream: true, max_tokens: 12 })).text();
     expect(streamed).toContain('data: [DONE]');
-    const whole = (await (await chat(urls, { max_tokens: 12, ignore_eos: true })).json()) as {
+    const whole = (await (await node.chat('tiny', { max_tokens: 12, ignore_eos: true })).json()) as {
       usage: { completion_tokens: number };
     };
     expect(whole.usage.completion_tokens).toBe(12);
   });
 
   it('says what it loads, and counts what our drivers read', async () => {
-    const replica = await ready();
+    const replica = await node.published();
     const metrics = await (await fetch(`http://${replica?.address}/metrics`)).text();
     for (const name of ['num_requests_running', 'num_requests_waiting', 'generation_tokens_total'])
       expect(metrics).toMatch(new RegExp(`^vllm:${name}\\{`, 'm'));
@@ -150,7 +105,7 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
 
   it('hands on what the engine says of a prompt that is too long', async () => {
     const messages = [{ role: 'user', content: 'a long story '.repeat(400) }];
-    const response = await chat(urls, { messages, max_tokens: 4 });
+    const response = await node.chat('tiny', { messages, max_tokens: 4 });
     expect(response.status).toBe(400);
     const { error } = (await response.json()) as { error: { message: string } };
     expect(error.message).toMatch(/context length|maximum.*length|max_model_len/i);
@@ -158,28 +113,30 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
   });
 
   it('is not even started with weights that were cut off', async () => {
-    expect(await whyNot(urls, 'cut')).toMatch(/missingWeights.*the end of model\.safetensors/);
+    expect(await whyNot(node, 'cut')).toMatch(/missingWeights.*the end of model\.safetensors/);
   });
 
   it(
     'says that there is no such repository in the cache',
     async () => {
-      expect(await whyNot(urls, 'absent')).toContain('missingWeights');
+      expect(await whyNot(node, 'absent')).toContain('missingWeights');
     },
     START_MS,
   );
 
   it('stops generating when the client leaves', async () => {
     const leave = new AbortController();
-    const response = await chat(urls, { stream: true, max_tokens: 400, ignore_eos: true }, leave.signal);
+    const response = await node.chat(
+      'tiny',
+      { stream: true, max_tokens: 400, ignore_eos: true },
+      leave.signal,
+    );
     await response.body?.getReader().read();
     leave.abort();
-    const replica = await ready();
+    const replica = await node.published();
     await waitFor(
       async () => {
-        const idle = (await adminGet<ListView<EndpointView>>(urls, 'endpoints')).items.every(
-          ({ inflight }) => inflight === 0,
-        );
+        const idle = await node.isIdle();
         const metrics = await (await fetch(`http://${replica?.address}/metrics`)).text();
         return idle && /^vllm:num_requests_running\{[^}]*\} 0(?:\.0)?$/m.test(metrics);
       },
@@ -190,8 +147,8 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
   it(
     'is gone with all of its processes after SIGKILL of the API server, and comes back',
     async () => {
-      const before = await ready();
-      const leader = await leaderPid();
+      const before = await node.published();
+      const leader = await node.leaderPid();
       const family = familyOf(leader);
       expect(family.length).toBeGreaterThan(2);
       process.kill(leader, 'SIGKILL');
@@ -199,20 +156,19 @@ describe.skipIf(BINARY === undefined)('a real vLLM under our agent', () => {
         deadlineMs: 60_000,
         what: 'the end of the engine core too',
       });
-      await waitFor(async () => ((await ready())?.generation ?? 0) > (before?.generation ?? 0), {
+      await waitFor(async () => ((await node.published())?.generation ?? 0) > (before?.generation ?? 0), {
         deadlineMs: START_MS,
         what: 'a higher generation',
       });
-      expect((await chat(urls, { max_tokens: 4 })).status).toBe(200);
+      expect((await node.chat('tiny', { max_tokens: 4 })).status).toBe(200);
     },
     START_MS + 120_000,
   );
 
   it('leaves nothing when the agent is told to stop', async () => {
-    const family = familyOf(await leaderPid());
-    const [agent] = processes;
-    agent?.signal('SIGTERM');
-    expect(await agent?.ended(60_000)).toEqual({ code: 0, signal: null });
+    const family = familyOf(await node.leaderPid());
+    node.agent.signal('SIGTERM');
+    expect(await node.agent.ended(60_000)).toEqual({ code: 0, signal: null });
     expect(family.filter(alive)).toEqual([]);
   });
 });

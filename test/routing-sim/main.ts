@@ -7,6 +7,9 @@ import { WORKLOADS } from './workloads.js';
 /** How much of the best p90 ours may miss. */
 const MARGIN = 1.03;
 
+/** Where everybody finds all there is, a replica's first computation more or less decides nothing. */
+const CACHED_MARGIN = 0.97;
+
 interface Row {
   readonly policy: string;
   readonly result: SimResult;
@@ -19,6 +22,7 @@ function merge(results: readonly SimResult[]): SimResult {
     ttftMs: Float64Array.from(results.flatMap((result) => [...result.ttftMs])).sort(),
     hitShare: mean((result) => result.hitShare),
     peakImbalance: Math.max(...results.map((result) => result.peakImbalance)),
+    peakDueImbalance: Math.max(...results.map((result) => result.peakDueImbalance)),
     shareImbalance: Math.max(...results.map((result) => result.shareImbalance)),
   };
 }
@@ -41,6 +45,8 @@ export async function runRealRouting(
   print: (text: string) => void,
 ): Promise<string[]> {
   const missed: string[] = [];
+  // Whoever came first would pay for what the compiler of the running program does not know yet.
+  await runReal(WORKLOADS['no-reuse']!(2, scale / 2), 'prefixAware', 1);
   for (const [name, make] of Object.entries(WORKLOADS)) {
     if (only !== undefined && !name.includes(only)) continue;
     const workload = make(1, scale);
@@ -57,7 +63,7 @@ export async function runRealRouting(
     const [ours, , turns] = results;
     if (ours === undefined || turns === undefined) continue;
     if (ours.failures > 0) missed.push(`${name}: failures`);
-    if (ours.cachedShare < turns.cachedShare) missed.push(`${name}: cached`);
+    if (ours.cachedShare < CACHED_MARGIN * turns.cachedShare) missed.push(`${name}: cached`);
     if (ours.busiest > 2) missed.push(`${name}: imbalance`);
   }
   return missed;
@@ -80,7 +86,7 @@ export function runRoutingSim(
     }));
     const requests = rows[0]!.result.ttftMs.length;
     print(`\n${name}: ${workloads[0]!.replicas.length} replicas, ${requests} requests, ${seeds} seeds`);
-    print(line(['', 'p50 ms', 'p90 ms', 'p99 ms', 'hits', 'peak x', 'share x', 'p90/best']));
+    print(line(['', 'p50 ms', 'p90 ms', 'p99 ms', 'hits', 'peak x', 'due x', 'share x', 'p90/best']));
     const best = Math.min(...rows.map((row) => percentile(row.result.ttftMs, 0.9)));
     for (const { policy, result } of rows) {
       const p90 = percentile(result.ttftMs, 0.9);
@@ -92,6 +98,7 @@ export function runRoutingSim(
           percentile(result.ttftMs, 0.99).toFixed(0),
           Number.isNaN(result.hitShare) ? '-' : `${(100 * result.hitShare).toFixed(1)}%`,
           result.peakImbalance.toFixed(2),
+          result.peakDueImbalance === 0 ? '-' : result.peakDueImbalance.toFixed(2),
           result.shareImbalance.toFixed(2),
           (p90 / best).toFixed(2),
         ]),
@@ -99,7 +106,7 @@ export function runRoutingSim(
     }
     const ours = rows[0]!.result;
     if (percentile(ours.ttftMs, 0.9) > MARGIN * best) missed.push(`${name}: p90`);
-    if (ours.peakImbalance > 2) missed.push(`${name}: imbalance`);
+    if (Math.max(ours.peakImbalance, ours.peakDueImbalance) > 2) missed.push(`${name}: imbalance`);
   }
   return missed;
 }

@@ -15,6 +15,8 @@ export interface SimPolicy {
   pick(request: SimRequest, serving: readonly number[], nowMs: number): number;
   firstToken(request: SimRequest, replica: number, nowMs: number): void;
   finished(request: SimRequest, replica: number, cachedTokens: number, nowMs: number): void;
+  /** What it counts as still to be computed at a replica, where it counts tokens. */
+  dueTokens?(replica: number): number;
 }
 
 /** Makes a policy for `replicas` ids. */
@@ -74,6 +76,10 @@ class OwnPolicy implements SimPolicy {
       firstTokenAtMs: nowMs,
     });
     return this.endpoints.indexOf(endpoint);
+  }
+
+  dueTokens(replica: number): number {
+    return this.endpoints[replica]!.load.outstandingTokens;
   }
 
   firstToken(request: SimRequest, replica: number, nowMs: number): void {

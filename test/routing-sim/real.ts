@@ -15,6 +15,8 @@ const SPEED = 2;
 /** Answers are this much shorter: every event costs real work here, and prompts are what is compared. */
 const ANSWER_SHARE = 1 / 8;
 const SAMPLE_EVERY_MS = 20;
+/** Turns of a conversation that are played: with all of them, and the pauses between, a run would last minutes. */
+const TURNS_MAX = 4;
 
 /** What came of one workload under one policy. */
 export interface RealResult {
@@ -144,12 +146,12 @@ class Run {
   }
 
   /** One request and, after its thinking time, those that follow in its conversation. */
-  private async talk(request: SimRequest): Promise<void> {
+  private async talk(request: SimRequest, turn = 1): Promise<void> {
     await this.ask(request);
     const { next } = request;
-    if (next === undefined) return;
+    if (next === undefined || turn === TURNS_MAX) return;
     await new Promise((resolve) => this.timers.push(setTimeout(resolve, next.thinkMs / SPEED)));
-    await this.talk(next.request);
+    await this.talk(next.request, turn + 1);
   }
 
   private ask(request: SimRequest): Promise<void> {

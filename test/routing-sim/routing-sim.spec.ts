@@ -22,6 +22,7 @@ describe('prefixAware in the simulated fleet', () => {
       const p90 = results.map((result) => percentile(result.ttftMs, 0.9));
       expect(p90[0]).toBeLessThanOrEqual(MARGIN * Math.min(...p90));
       expect(results[0]!.peakImbalance).toBeLessThanOrEqual(2);
+      expect(results[0]!.peakDueImbalance).toBeLessThanOrEqual(2);
     },
   );
 

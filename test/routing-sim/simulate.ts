@@ -11,8 +11,10 @@ export interface SimResult {
   readonly ttftMs: Float64Array;
   /** Prompt tokens found in the caches, of those an endless cache on a single replica would have found. */
   readonly hitShare: number;
-  /** Most outstanding tokens of a replica over the mean, at the worst moment of real load. */
+  /** Most tokens of whole prompts and answers at a replica over the mean, at the worst moment of real load. */
   readonly peakImbalance: number;
+  /** The same for what the policy itself counts as still to be computed there; 0 for those that do not count tokens. */
+  readonly peakDueImbalance: number;
   /** Requests of the busiest replica over the mean. */
   readonly shareImbalance: number;
 }
@@ -85,9 +87,11 @@ export function simulate(workload: Workload, make: SimPolicyMaker, seed: number)
     if ('request' in happening) {
       const { request } = happening;
       const serving = ids.map((_, at) => at).filter((at) => workload.replicas[at]!.joinsAtMs <= atMs);
+      const dueTokens = serving.map((at) => policy.dueTokens?.(at) ?? 0);
       const replica = policy.pick(request, serving, atMs);
       placed.set(request.id, replica);
       meter.sent(request, replica, serving, atMs);
+      meter.chosen(request, dueTokens, serving.indexOf(replica));
       engines[replica]!.submit(request);
       wake(replica, atMs);
       continue;
@@ -121,6 +125,7 @@ class Meter {
   private hitTokens = 0;
   private oracleTokens = 0;
   private peak = 0;
+  private peakDue = 0;
 
   constructor(replicas: number) {
     this.outstanding = Array.from({ length: replicas }, () => 0);
@@ -142,6 +147,13 @@ class Meter {
     if (mean > 2 * size) this.peak = Math.max(this.peak, (this.outstanding[replica]! - size) / mean);
   }
 
+  /** `dueTokens`: what each of those that serve had to compute before the request. */
+  chosen({ promptTokens, outputTokens }: SimRequest, dueTokens: readonly number[], position: number): void {
+    const mean = dueTokens.reduce((sum, due) => sum + due, 0) / dueTokens.length;
+    if (mean > 2 * (promptTokens + outputTokens))
+      this.peakDue = Math.max(this.peakDue, dueTokens[position]! / mean);
+  }
+
   firstToken(request: SimRequest, _replica: number, cachedTokens: number, nowMs: number): void {
     if (!this.measured.has(request.id)) return;
     this.ttftMs.push(nowMs - this.sentAtMs.get(request.id)!);
@@ -158,6 +170,7 @@ class Meter {
       ttftMs: Float64Array.from(this.ttftMs).sort(),
       hitShare: this.oracleTokens === 0 ? Number.NaN : this.hitTokens / this.oracleTokens,
       peakImbalance: this.peak,
+      peakDueImbalance: this.peakDue,
       shareImbalance: (Math.max(...this.requests) * this.requests.length) / total,
     };
   }

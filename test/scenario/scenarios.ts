@@ -170,6 +170,8 @@ export const SCENARIOS: readonly Scenario[] = [
       'drain n2 --reason fan',
       ...(await everything(cluster)),
       'node n2',
+      'drain n2 --plan',
+      'drain n2',
       'uncordon n2',
       'replicas',
     ],

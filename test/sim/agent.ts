@@ -12,6 +12,7 @@ import type {
 } from '../../src/agent-protocol/messages.js';
 import { type ShardPhase, type ShardReport, shardKey, type Verdict } from '../../src/domain/cluster.js';
 import type { StartShardCommand } from '../../src/domain/plan.js';
+import { breakGang, rankLoaded } from './gangs.js';
 import type { Machine, Process } from './machine.js';
 import type { Session } from './network.js';
 import type { World } from './world.js';
@@ -34,6 +35,8 @@ const HEARTBEAT_MS = 5_000;
 /** Both ends give up a link that stays silent this long. */
 export const SILENCE_LIMIT_MS = 15_000;
 const EXITED_MAX = 8;
+/** A start without a token is given up after this long: an engine may hang, or wait for a rank that never comes. */
+const START_TIMEOUT_MS = 90_000;
 
 export class Agent {
   running = true;
@@ -233,6 +236,11 @@ export class Agent {
 
   // -------------------------------------------------------------- commands
 
+  /** As a welcome tells it: from now on no lower one. */
+  obeys(term: number): void {
+    this.highestTerm = Math.max(this.highestTerm, term);
+  }
+
   takeStart(order: StartOrder): CommandResult {
     const { commandId, command, term } = order;
     if (term < this.highestTerm)
@@ -318,6 +326,8 @@ export class Agent {
       profile: command.profile.name,
       args: command.profile.args,
       rank: command.rank,
+      shards: command.shards,
+      loaded: false,
       gpuUuids: command.gpuUuids,
       memoryBytes: command.profile.gpuMemoryBytes,
       port: command.ports.http,
@@ -344,12 +354,17 @@ export class Agent {
   #loaded(shard: AgentShard, process: Process, loadMs: number): void {
     if (process.state !== 'loading') return;
     const { world } = this;
-    if (world.chance(world.dice.crashAtStart)) {
+    if (world.dice.doomed.includes(process.model) || world.chance(world.dice.crashAtStart)) {
       world.kill(this, process, { verdict: 'crashed', exitCode: 1 });
       return;
     }
-    process.state = 'ready';
     shard.loadMs = Math.round(loadMs);
+    rankLoaded(world, process);
+    // Rank 0 of a gang generates its token when the last of them is there; `#look` sees it then.
+    if (process.rank > 0 || process.shards === 1) this.#setReady(shard);
+  }
+
+  #setReady(shard: AgentShard): void {
     if (!shard.stopping && shard.phase !== 'exited') this.#setPhase(shard, 'ready');
   }
 
@@ -365,6 +380,7 @@ export class Agent {
     if (process.state !== 'dying') {
       world.stopping(process);
       process.state = 'dying';
+      breakGang(world, process);
     }
     const afterMs = world.chance(world.dice.ignoresTerm) ? graceMs : world.random() * 2_000;
     world.queue.after(afterMs, () => {
@@ -393,25 +409,23 @@ export class Agent {
       this.#settle(shard, process);
       return;
     }
+    const loadingMs = shard.phase === 'loading' ? this.world.nowMs - shard.phaseSinceMs : 0;
+    if (process !== undefined && loadingMs > START_TIMEOUT_MS) {
+      this.world.kill(this, process, { verdict: 'noProgress', exitSignal: 'SIGKILL' });
+      return;
+    }
     if (process?.state === 'hung' && shard.phase === 'ready' && this.world.noticesHang(process))
       this.#setPhase(shard, 'unhealthy');
-    if (
-      process?.state === 'ready' &&
-      (shard.phase === 'unhealthy' || shard.phase === 'loading') &&
-      !shard.stopping
-    )
+    // Of any rank but 0 it is only known that it runs.
+    const up = process?.state === 'ready' || (process?.loaded === true && process.rank > 0);
+    if (up && (shard.phase === 'unhealthy' || shard.phase === 'loading') && !shard.stopping)
       this.#setPhase(shard, 'ready');
   }
 
   /** Exited is said only when the devices are empty. */
   #settle(shard: AgentShard, process: Process | undefined): void {
     if (process?.holdsGpus === true) return;
-    this.#end(
-      shard,
-      shard.stopping ? 'exitedCleanly' : (process?.exit?.verdict ?? 'unknown'),
-      undefined,
-      process,
-    );
+    this.#end(shard, shard.stopping ? 'stopped' : (process?.exit?.verdict ?? 'unknown'), undefined, process);
     if (process !== undefined) this.machine.forget(process);
   }
 

@@ -2,8 +2,21 @@
 import { replicaKey, type ReplicaRecord } from '../../src/domain/cluster.js';
 import type { Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
+import { isSpread } from '../../src/domain/placement/scores.js';
 import type { Server } from './server.js';
-import { isFine, madeRoomFor, mustLeave, nodeOf, recordsAfter, reportOf, talks } from './view.js';
+import {
+  BAD_PHASES,
+  heirsOf,
+  isFine,
+  madeRoomFor,
+  mayHaveStood,
+  mustLeave,
+  nodeOf,
+  recordsAfter,
+  reportOf,
+  serves,
+  talks,
+} from './view.js';
 import type { World } from './world.js';
 
 export class MoveChecks {
@@ -14,6 +27,8 @@ export class MoveChecks {
   readonly #drainingMs = new Map<string, number>();
   /** Replicas that were stopped because a drain's deadline was over. */
   readonly #deadlines = new Set<string>();
+  /** Replicas that were to take the place of one that stayed, both being wanted. */
+  readonly #ownCopies = new Set<string>();
 
   constructor(private readonly world: World) {}
 
@@ -23,13 +38,28 @@ export class MoveChecks {
     for (const action of plan.actions) {
       if (action.kind !== 'updateReplica' || action.record.intent === 'run') continue;
       const was = before.get(action.record.id);
-      if (was?.intent === 'run') this.#left(snapshot, was, action.record, after);
+      if (was?.intent === 'run' && !hasFailed(snapshot, plan, was))
+        this.#left(snapshot, was, action.record, after);
       if (action.reason.code === 'drain_deadline') this.#deadlines.add(action.record.id);
     }
     this.#replacements(snapshot, plan, before, after);
     this.#published(snapshot, plan, after);
     this.#aborted(snapshot, plan, before);
-    this.#overdue(server, snapshot, after);
+    this.#overdue(server, snapshot, plan, after);
+    if (!mayHaveStood(plan, this.world.policy)) this.#noteOwnCopies(snapshot, after);
+  }
+
+  /** Whose original is not to leave, with no more copies than are wanted, stands for itself from then on. */
+  #noteOwnCopies(snapshot: Snapshot, after: readonly ReplicaRecord[]): void {
+    for (const model of snapshot.models) {
+      const running = after.filter((one) => one.model === model.name && one.intent === 'run');
+      if (running.length > model.replicas) continue;
+      for (const { id, replaces } of running) {
+        const original = running.find((one) => one.id === replaces);
+        if (original === undefined || madeRoomFor(after, original.id)) continue;
+        if (original.shards.length === 0 || !mustLeave(snapshot, original)) this.#ownCopies.add(id);
+      }
+    }
   }
 
   /** I8: a Ready, wanted replica on a good node is never sent away without one of the few reasons there are. */
@@ -49,14 +79,41 @@ export class MoveChecks {
           'sent_away_for_nothing',
           `${was.id}: ${code}, ${staying.length} of ${model.replicas} left`,
         );
-      const useless = staying.find((one) => !isFine(snapshot, one) && this.#isSurelyDown(snapshot, one));
-      if (useless !== undefined && code === 'scale_down' && staying.length === model.replicas)
+      const useless = staying.find((one) => !serves(snapshot, one) && this.#isSurelyDown(snapshot, one));
+      if (code !== 'scale_down' || staying.length !== model.replicas) return;
+      if (useless !== undefined)
         this.world.fail('wrong_victim', `${was.id} was Ready, ${useless.id} is not and stays`);
+      const better = isSpread(model) ? undefined : this.#betterVictim(snapshot, was, staying);
+      if (better !== undefined) this.world.fail('wrong_victim', `${was.id} goes, ${better}`);
       return;
     }
     if (ready.length < model.replicas && !this.#gapAllowed(snapshot, was, now, after))
       this.world.fail('gap_made', `${was.id}: ${code}, ${ready.length} of ${model.replicas} Ready`);
     if (code === 'replaced') this.#steadyEnough(was, after);
+  }
+
+  /** Of those that serve one that must leave goes first, then the one with the fewest requests, then the newest. */
+  #betterVictim(
+    snapshot: Snapshot,
+    was: ReplicaRecord,
+    staying: readonly ReplicaRecord[],
+  ): string | undefined {
+    const requests = ({ id, generation }: ReplicaRecord) =>
+      snapshot.inflight.get(replicaKey(id, generation)) ?? 0;
+    // A copy on its way from one place to another counts once, by where it is: its new one goes or stays with it.
+    const ids = new Set(snapshot.replicas.map(({ id }) => id));
+    const replaced = new Set(staying.flatMap(({ replaces }) => replaces ?? []));
+    for (const one of staying) {
+      if (!isFine(snapshot, one) || ids.has(one.replaces ?? '') || ids.has(was.replaces ?? '')) continue;
+      if (mustLeave(snapshot, one)) {
+        if (!replaced.has(one.id)) return `${one.id} must leave and stays`;
+        continue;
+      }
+      if (requests(one) < requests(was)) return `${one.id} has fewer requests and stays`;
+      if (requests(one) === requests(was) && one.createdWallMs > was.createdWallMs)
+        return `${one.id} is newer and stays`;
+    }
+    return undefined;
   }
 
   /** Neither Ready nor perhaps Ready behind a silent link. */
@@ -66,7 +123,9 @@ export class MoveChecks {
 
   #steadyEnough(was: ReplicaRecord, after: readonly ReplicaRecord[]): void {
     const replacement = after.find(
-      (one) => one.replaces === was.id && (one.intent === 'run' || one.intentReason.code === 'yielded'),
+      (one) =>
+        one.replaces === was.id &&
+        (one.intent === 'run' || ['yielded', 'replaced'].includes(one.intentReason.code)),
     );
     const key = replacement === undefined ? '' : replicaKey(replacement.id, replacement.generation);
     const sinceMs = this.#publishedMs.get(key);
@@ -81,13 +140,14 @@ export class MoveChecks {
     now: ReplicaRecord,
     after: readonly ReplicaRecord[],
   ): boolean {
-    const took = after.find((one) => one.replaces === was.id);
+    const heirs = heirsOf(after, was.id).filter(({ id }) => !this.#ownCopies.has(id));
     // What took over may itself make room for another in the same moment.
-    if (took?.intentReason.code === 'yielded') return true;
-    if (after.some((one) => one.replaces === was.id && one.readyWallMs !== undefined && one.intent === 'run'))
-      return true;
+    if (heirs.some(({ intentReason }) => intentReason.code === 'yielded')) return true;
+    if (heirs.some((one) => one.readyWallMs !== undefined && one.intent === 'run')) return true;
     const model = snapshot.models.find(({ name }) => name === was.model);
-    if (model?.onNoSurge === 'swap') return true;
+    if (model?.onNoSurge === 'swap' || was.restart?.allowGap === true) return true;
+    if (model?.restartAllowsGap === true && (was.startedWallMs ?? Infinity) < (model.restartedWallMs ?? 0))
+      return true;
     return was.shards.some(({ nodeId }) => {
       const intent = nodeOf(snapshot, nodeId)?.intent;
       return intent?.target === 'drained' && (intent.allowGap === true || intent.deadlineMs !== undefined);
@@ -102,8 +162,14 @@ export class MoveChecks {
     after: readonly ReplicaRecord[],
   ): void {
     const ids = new Map(after.map((record) => [record.id, record]));
-    const fresh = after.filter((record) => !before.has(record.id) && record.replaces !== undefined);
-    if (fresh.length === 0) return;
+    const placed = after.filter(
+      (record) =>
+        record.replaces !== undefined &&
+        record.shards.length > 0 &&
+        before.get(record.id)?.generation !== record.generation,
+    );
+    if (placed.length === 0) return;
+    const fresh = placed.filter(({ id }) => !before.has(id));
     const moving = after.filter(
       (one) =>
         one.intent === 'run' &&
@@ -191,16 +257,25 @@ export class MoveChecks {
   }
 
   /** No stream holds up a drain for longer than the grace, while there is somebody to be told. */
-  #overdue(server: Server, snapshot: Snapshot, after: readonly ReplicaRecord[]): void {
+  #overdue(server: Server, snapshot: Snapshot, plan: Plan, after: readonly ReplicaRecord[]): void {
     for (const record of after) {
       const key = replicaKey(record.id, record.generation);
       if (record.intent !== 'drain') {
         this.#drainingMs.delete(key);
         continue;
       }
-      if (!this.#drainingMs.has(key)) this.#drainingMs.set(key, this.world.nowMs);
+      // One that was taken over, or wanted again for a moment, leaves anew.
+      const anew = plan.actions.some(
+        (action) =>
+          (action.kind === 'createReplica' ||
+            (action.kind === 'updateReplica' && action.reason.code === 'revived')) &&
+          action.record.id === record.id,
+      );
+      if (anew || !this.#drainingMs.has(key)) this.#drainingMs.set(key, this.world.nowMs);
       const droppedMs = this.#droppedMs.get(key);
       if (droppedMs === undefined) continue;
+      // It may be wanted again, which such a pass cannot decide.
+      if (mayHaveStood(plan, this.world.policy) && !mustLeave(snapshot, record)) continue;
       const drainingMs = this.#drainingMs.get(key) ?? this.world.nowMs;
       const sinceMs = Math.max(droppedMs, drainingMs, server.startedMs, server.awakeSinceMs);
       const waitedMs = this.world.nowMs - sinceMs;
@@ -234,6 +309,7 @@ export class MoveChecks {
       const key = replicaKey(action.replicaId, action.generation);
       const wasFine =
         record !== undefined &&
+        !wasGivenUp(record) &&
         // A gang that has lost a rank serves nobody, whatever its others say.
         record.shards.length === this.#gangSize(snapshot, record) &&
         record.shards.every(({ nodeId, shardId }) => {
@@ -257,6 +333,11 @@ export class MoveChecks {
 /** Passes may be late, and a short stall is no sleep. */
 const OVERDUE_SLACK_MS = 15_000;
 
+/** A gang goes for good with any of its nodes, also when all of it turns out to have run on. */
+function wasGivenUp({ intent, intentReason }: ReplicaRecord): boolean {
+  return intent === 'stop' && intentReason.code === 'node_lost';
+}
+
 /** Whether the present generation of a record is known to have failed. */
 function hasFailed(snapshot: Snapshot, plan: Plan, record: ReplicaRecord): boolean {
   const counted = plan.actions.flatMap((action) => (action.kind === 'putBackoff' ? [action.record] : []));
@@ -264,13 +345,3 @@ function hasFailed(snapshot: Snapshot, plan: Plan, record: ReplicaRecord): boole
     (one) => one.replicaId === record.id && one.generation === record.generation,
   );
 }
-
-const BAD_PHASES = new Set([
-  'missing',
-  'exited',
-  'stopping',
-  'unhealthy',
-  'waitingForGpu',
-  'downloading',
-  'unknown',
-]);

@@ -7,7 +7,7 @@ import { explainPlacement } from '../../src/domain/reconcile/explain.js';
 import { reconcile } from '../../src/domain/reconcile/reconcile.js';
 import { seededRandom } from '../../src/shared/random.js';
 import type { Server } from './server.js';
-import { afterwards } from './view.js';
+import { afterwards, madeRoomFor, recordsAfter } from './view.js';
 import type { World } from './world.js';
 
 /** Share of passes that are also run twice, or asked for an explanation: as expensive as the pass itself. */
@@ -20,6 +20,7 @@ export class PassChecks {
     this.#massLoss(snapshot, plan);
     this.#sleep(server, plan);
     this.#settling(server, snapshot, plan);
+    this.#lostState(server, plan);
     if (this.world.random() < REPEATED) this.#twice(snapshot, plan);
     if (this.world.random() < REPEATED) this.#explained(snapshot);
   }
@@ -73,6 +74,22 @@ export class PassChecks {
     if (acts !== undefined) this.world.fail('acted_while_settling', acts.kind);
   }
 
+  /** A server whose store is behind the cluster starts nothing before the other agents had time to come. */
+  #lostState(server: Server, plan: Plan): void {
+    if (!server.lostState) return;
+    const { nowMs, policy, store } = this.world;
+    if (nowMs - (server.firstReportMs ?? nowMs) >= policy.settleAfterStartMs) {
+      store.isBehind = false;
+      return;
+    }
+    const started = plan.actions.find(({ kind }) => kind === 'startShard');
+    if (started !== undefined)
+      this.world.fail(
+        'started_behind',
+        `${started.reason.message}, ${nowMs - (server.firstReportMs ?? nowMs)} ms after the first agent`,
+      );
+  }
+
   /** The same input gives the same plan; and a plan carried out leaves nothing to do until something is seen. */
   #twice(snapshot: Snapshot, plan: Plan): void {
     const { policy, nowMs, wallMs } = this.world;
@@ -83,6 +100,12 @@ export class PassChecks {
       this.world.fail('not_deterministic', 'two passes over one snapshot differ');
     const next = reconcile(afterwards(snapshot, plan), policy, context());
     const left = next.actions.filter(({ kind }) => kind !== 'setNodeLiveness' && kind !== 'putLearned');
+    // Whom a higher one displaces that was placed in this very plan is seen only when it stands.
+    const placedNow = recordsAfter(snapshot, plan).filter(
+      ({ id, shards, generation }) =>
+        shards.length > 0 && snapshot.replicas.find((one) => one.id === id)?.generation !== generation,
+    );
+    if (placedNow.some(({ id }) => madeRoomFor(recordsAfter(snapshot, next), id))) return;
     if (left.length > 0) {
       const what = left.map((action) => `${action.kind} ${canonical(action.reason)}`).join('; ');
       this.world.fail('not_idempotent', what);

@@ -6,6 +6,7 @@ import { replicaKey, shardKey } from '../../src/domain/cluster.js';
 import type { Action, Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
 import { DrainChecks } from './check-drains.js';
+import { GangChecks } from './check-gangs.js';
 import { MoveChecks } from './check-moves.js';
 import { PassChecks } from './check-passes.js';
 import { PlaceChecks } from './check-places.js';
@@ -29,6 +30,7 @@ export class Checks {
   readonly #places: PlaceChecks;
   readonly #drains: DrainChecks;
   readonly #yields: YieldChecks;
+  readonly #gangs: GangChecks;
   readonly #failures = new Map<string, FailureRun>();
   readonly #generations = new Map<string, number>();
   readonly #readyMs = new Map<string, number>();
@@ -43,6 +45,7 @@ export class Checks {
     this.#places = new PlaceChecks(world);
     this.#drains = new DrainChecks(world);
     this.#yields = new YieldChecks(world);
+    this.#gangs = new GangChecks(world);
   }
 
   clockStepped(): void {
@@ -86,9 +89,15 @@ export class Checks {
     this.#places.check(judged, plan);
     this.#drains.check(server, judged, plan);
     this.#yields.check(snapshot, plan);
+    this.#gangs.check(judged, plan);
     this.#noteStrangers(snapshot);
     this.#backoffs(plan);
     this.#noteReady(snapshot, plan);
+  }
+
+  /** Told when the cluster is quiet after the last fault. */
+  quiet(): void {
+    this.#gangs.quiet();
   }
 
   // -------------------------------------------------------------- back-off
@@ -99,10 +108,13 @@ export class Checks {
     for (const action of plan.actions) {
       if (action.kind === 'clearBackoff') {
         this.#forgiven(action);
-        this.#failures.delete(action.replicaId);
+        this.#failures.delete(action.record.replicaId);
       }
       if (action.kind !== 'putBackoff') continue;
       const { replicaId, delayMs, cause, permanent } = action.record;
+      // Who was asked to stop has not failed.
+      if (cause === 'stopped')
+        this.world.fail('stop_counted', `${replicaId}: ${action.record.lastMessage ?? ''}`);
       if (delayMs > policy.maxBackoffMs) this.world.fail('backoff_uncapped', `${replicaId}: ${delayMs}`);
       if (cause === 'portTaken' || cause === 'gpuNotEmpty' || permanent) {
         this.#failures.delete(replicaId);
@@ -118,9 +130,10 @@ export class Checks {
 
   #forgiven(action: Extract<Action, { kind: 'clearBackoff' }>): void {
     if (action.reason.code !== 'healthy_again') return;
-    const sinceMs = this.#readyMs.get(action.replicaId) ?? this.world.nowMs;
+    const { replicaId } = action.record;
+    const sinceMs = this.#readyMs.get(replicaId) ?? this.world.nowMs;
     if (this.world.nowMs - sinceMs < this.world.policy.healthyResetMs - 1)
-      this.world.fail('forgiven_too_soon', `${action.replicaId}: Ready for ${this.world.nowMs - sinceMs} ms`);
+      this.world.fail('forgiven_too_soon', `${replicaId}: Ready for ${this.world.nowMs - sinceMs} ms`);
   }
 
   #noteReady(snapshot: Snapshot, plan: Plan): void {

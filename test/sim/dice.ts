@@ -32,7 +32,8 @@ export const FAULTS = [
   'wallStep',
   'flap',
 ] as const;
-export type Fault = (typeof FAULTS)[number];
+/** Those of the list happen in any history, the others only where a theme names them. */
+export type Fault = (typeof FAULTS)[number] | 'serverLostState';
 
 export const ACTIONS = [
   'scale',
@@ -50,7 +51,8 @@ export const ACTIONS = [
   'revert',
   'restartReplica',
 ] as const;
-export type OperatorAction = (typeof ACTIONS)[number];
+/** Those of the list happen in any history, the others only where a theme names them. */
+export type OperatorAction = (typeof ACTIONS)[number] | 'restartWithGap' | 'restartReplicaWithGap' | 'reload';
 
 export interface Dice {
   readonly faults: readonly Fault[];
@@ -65,6 +67,8 @@ export interface Dice {
   readonly dropReport: number;
   readonly incompleteReport: number;
   readonly crashAtStart: number;
+  /** Models whose engines never start, and so never get out of their failures. */
+  readonly doomed: readonly string[];
   readonly portTaken: number;
   readonly permanent: number;
   readonly ignoresTerm: number;
@@ -90,6 +94,7 @@ export function drawDice(random: Random): Dice {
     incompleteReport: chance(0.1),
     // Now and then a model that hardly ever starts: only long rows of failures reach the longest waits.
     crashAtStart: random() < 0.15 ? 0.9 : chance(0.3),
+    doomed: [],
     portTaken: chance(0.1),
     permanent: chance(0.2),
     ignoresTerm: chance(0.5),

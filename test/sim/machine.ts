@@ -16,11 +16,15 @@ export interface Process {
   /** What it was started with, as the catalog had it then. */
   readonly args: readonly string[];
   readonly rank: number;
+  /** Ranks of its gang, itself included. */
+  readonly shards: number;
   readonly gpuUuids: readonly string[];
   /** Bytes really taken on each of its devices; undefined = as much as there is. */
   readonly memoryBytes: number | undefined;
   readonly port: number;
   readonly startedMs: number;
+  /** Its weights are read; a gang's ranks then wait for each other. */
+  loaded: boolean;
   state: ProcessState;
   /** Devices stay taken for a while after the process is gone. */
   holdsGpus: boolean;

@@ -51,6 +51,36 @@ export const MUTANTS: readonly Mutant[] = [
     replace: 'return nodes.length > 99 && nodes.some((node) => !isTalking(node) ||',
   },
   {
+    name: 'a server whose state was set back does not wait for all agents',
+    file: `${R}state-loss.ts`,
+    find: 'memory.stateLost ?? snapshot.stateLost ??',
+    replace: 'memory.stateLost ??',
+  },
+  {
+    name: 'a copy that came to stay is still taken for a replacement',
+    file: `${R}scale.ts`,
+    find: "if (other?.intent !== 'run') continue;",
+    replace: "if (other?.intent !== 'run' || present.length > 0) continue;",
+  },
+  {
+    name: 'of equal copies the oldest goes',
+    file: `${R}scale.ts`,
+    find: 'return b.createdWallMs - a.createdWallMs ||',
+    replace: 'return a.createdWallMs - b.createdWallMs ||',
+  },
+  {
+    name: 'requests do not matter for who goes',
+    file: `${R}scale.ts`,
+    find: 'return a.rank - b.rank || a.inflight - b.inflight;',
+    replace: 'return a.rank - b.rank;',
+  },
+  {
+    name: 'a stop that somebody asked for is a crash',
+    file: `${R}progress.ts`,
+    find: "status.report.verdict === 'stopped',",
+    replace: "status.report.verdict === ('' as never),",
+  },
+  {
     name: 'no mass-loss brake',
     file: `${R}liveness.ts`,
     find: 'return { braking: !believed,',
@@ -95,7 +125,7 @@ export const MUTANTS: readonly Mutant[] = [
   {
     name: 'the old copy goes before the new one is Ready',
     file: `${R}moves.ts`,
-    find: 'if (pass.observed(replacement).ready && readySinceMs !== undefined && steadyMs >= pass.policy.steadyMs) {',
+    find: 'if (pass.observed(replacement).ready && steady && !goes) {',
     replace: 'if (steadyMs >= 0) {',
   },
   {
@@ -217,6 +247,36 @@ export const MUTANTS: readonly Mutant[] = [
     file: `${R}progress.ts`,
     find: 'stopShards(pass, now, because(',
     replace: 'if (now.shards.length > 99) stopShards(pass, now, because(',
+  },
+  {
+    name: 'a gang is stopped one rank at a time',
+    file: `${R}commands.ts`,
+    find: 'for (const { shard, status } of seen.shards) {\n    const running',
+    replace: 'for (const { shard, status } of seen.shards.slice(0, 1)) {\n    const running',
+  },
+  {
+    name: 'a gang serves without all of its ranks',
+    file: `${R}replica-state.ts`,
+    find: 'ready &&= isUp(shard, status);',
+    replace: 'ready &&= shard.rank > 0 || isUp(shard, status);',
+  },
+  {
+    name: 'a gang leaves only with the node of its first rank',
+    file: `${R}leave.ts`,
+    find: 'for (const shard of record.shards) {',
+    replace: 'for (const shard of record.shards.slice(0, 1)) {',
+  },
+  {
+    name: 'failures are forgotten with the room that was kept',
+    file: `${R}yields.ts`,
+    find: 'if (pass.isMove(record) && record.shards.length === 0) pass.remove',
+    replace: 'if (record.replaces !== undefined && record.shards.length === 0) pass.remove',
+  },
+  {
+    name: 'one makes room while another of its model is on its way out',
+    file: `${R}moves.ts`,
+    find: "one.intent !== 'run' && !pass.observed(one).silent);",
+    replace: "one.intent === ('' as never) && !pass.observed(one).silent);",
   },
   {
     name: 'a generation is given out twice',

@@ -20,7 +20,7 @@ export type Up =
 export type Down =
   | { readonly kind: 'start'; readonly order: StartOrder }
   | { readonly kind: 'stop'; readonly order: StopOrder }
-  | { readonly kind: 'ack' };
+  | { readonly kind: 'ack'; readonly term: number };
 
 export class Network {
   constructor(private readonly world: World) {}
@@ -104,6 +104,7 @@ export class Session {
     const { agent } = this;
     if (!agent.running || agent.session !== this) return;
     agent.lastHeardMs = this.world.nowMs;
+    if (message.kind === 'ack') agent.obeys(message.term);
     if (message.kind === 'start') this.up({ kind: 'result', result: agent.takeStart(message.order) });
     if (message.kind === 'stop') this.up({ kind: 'result', result: agent.takeStop(message.order) });
   }

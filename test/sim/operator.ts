@@ -2,7 +2,9 @@
 import type { SchedulingIntent } from '../../src/domain/cluster.js';
 import type { ModelSpec, Profile } from '../../src/domain/model-spec.js';
 import { aModel, aProfile, GIB } from '../support/cluster-builder.js';
+import { breakGangsOn } from './gangs.js';
 import { ACTIONS, type Fault, type OperatorAction } from './dice.js';
+import { isContested, reloadedPolicy, themedModel } from './themes.js';
 import type { World } from './world.js';
 
 /** A model with a launch profile of some shape. */
@@ -36,19 +38,7 @@ export function drawModel(world: World, name: string): ModelSpec {
       ...(random() < 0.2 ? { spreadBy: 'rack' } : {}),
     },
   });
-  return world.contested ? contested(drawn) : drawn;
-}
-
-/** A model that wants more than is there, and gives or takes room by its priority; not drawn, so that other histories stay what they were. */
-function contested(model: ModelSpec): ModelSpec {
-  const priority = [50, 100, 200][Number(model.name.charAt(1)) % 3] ?? 100;
-  return {
-    ...model,
-    priority,
-    replicas: model.replicas + 1,
-    profiles: model.profiles.map((profile) => ({ ...profile, gpus: Math.max(1, profile.gpus) })),
-    placement: { ...model.placement, mayYield: priority < 200 && model.onNoSurge !== 'swap' },
-  };
+  return themedModel(world.theme, drawn, random);
 }
 
 export class Operator {
@@ -96,7 +86,19 @@ export class Operator {
           })),
         }));
       case 'restartModel':
-        return this.#changeModel((model) => ({ ...model, restartedWallMs: world.wallMs }));
+        return this.#changeModel(({ restartAllowsGap: _gap, ...model }) => ({
+          ...model,
+          restartedWallMs: world.wallMs,
+        }));
+      case 'restartWithGap':
+        return this.#changeModel((model) => ({
+          ...model,
+          restartedWallMs: world.wallMs,
+          restartAllowsGap: true,
+        }));
+      case 'reload':
+        world.policy = reloadedPolicy(world.policy, world.random);
+        return;
       case 'restartAll':
         world.models = world.models.map((model) => ({ ...model, restartedWallMs: world.wallMs }));
         return;
@@ -118,10 +120,11 @@ export class Operator {
         // In the middle of whatever the change began.
         if (this.#former.length > 0) world.models = this.#former;
         return;
-      case 'restartReplica': {
+      case 'restartReplica':
+      case 'restartReplicaWithGap': {
         const ids = [...world.store.contents.replicas.keys()];
         const id = ids[Math.floor(world.random() * ids.length)];
-        if (id !== undefined) world.listening()?.restartReplica(id);
+        if (id !== undefined) world.listening()?.restartReplica(id, kind === 'restartReplicaWithGap');
         return;
       }
     }
@@ -129,12 +132,43 @@ export class Operator {
 
   some(): OperatorAction | undefined {
     const { actions } = this.world.dice;
-    if (this.world.contested && this.world.random() < 0.5) return 'scale';
+    if (isContested(this.world.theme) && this.world.random() < 0.5) return 'scale';
     return actions[Math.floor(this.world.random() * actions.length)] ?? ACTIONS[1];
   }
 
+  /**
+   * A store that was set back has forgotten engines; when their model has left the catalog, too, nobody takes them over. Whoever
+   * empties their machine now must be told of them.
+   */
+  afterRestore(): void {
+    const { world } = this;
+    if (world.theme !== 'drains') return;
+    const known = world.store.contents.replicas;
+    const forgotten = [...world.machines.values()].flatMap((machine) =>
+      machine
+        .live()
+        .filter(({ replicaId }) => !known.has(replicaId))
+        .map(({ model }) => ({ model, node: machine.id })),
+    );
+    const one = forgotten[Math.floor(world.random() * forgotten.length)];
+    if (one === undefined) return;
+    world.count('restored without records');
+    if (world.models.length > 1) world.models = world.models.filter(({ name }) => name !== one.model);
+    const nodes = new Set(forgotten.filter(({ model }) => model === one.model).map(({ node }) => node));
+    for (const node of nodes)
+      world.queue.after(world.random() * 10_000, () =>
+        this.#intent(node, { target: 'drained', ...this.#drainOptions() }),
+      );
+  }
+
   #drainOptions(): Partial<SchedulingIntent> {
-    const { random } = this.world;
+    const { random, theme } = this.world;
+    if (theme === 'drains')
+      return {
+        ...(random() < 0.3 ? { allowGap: true } : {}),
+        ...(random() < 0.6 ? { deadlineMs: 5_000 + Math.floor(random() * 60_000) } : {}),
+        ...(random() < 0.5 ? { streamGraceMs: Math.floor(random() * 150_000) } : {}),
+      };
     return {
       ...(random() < 0.4 ? { allowGap: true } : {}),
       ...(random() < 0.3 ? { deadlineMs: 30_000 + Math.floor(random() * 90_000) } : {}),
@@ -143,7 +177,9 @@ export class Operator {
   }
 
   #someNode(): string {
-    const ids = [...this.world.machines.keys()];
+    const all = [...this.world.machines.values()];
+    const busy = all.filter((machine) => machine.live().length > 0);
+    const ids = (this.world.theme === 'drains' && busy.length > 0 ? busy : all).map(({ id }) => id);
     return ids[Math.floor(this.world.random() * ids.length)] ?? '';
   }
 
@@ -188,6 +224,7 @@ export function strike(world: World, fault: Fault): void {
   const later = (undo: () => void) => world.queue.after(forMs, undo);
   const cut = (change: Partial<Pick<typeof machine, 'upCut' | 'downCut' | 'dataCut' | 'extraLatencyMs'>>) => {
     Object.assign(machine, change);
+    if (change.dataCut === true) breakGangsOn(world, machine);
     later(() => world.mend(machine));
   };
   switch (fault) {
@@ -267,6 +304,7 @@ export function strike(world: World, fault: Fault): void {
     case 'serverRestart':
     case 'serverCrashMidway':
     case 'serverRestoreOld':
+    case 'serverLostState':
     case 'serverZombie': {
       const server = world.listening();
       return server === undefined ? undefined : world.restartServer(server, fault);

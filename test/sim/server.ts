@@ -34,6 +34,9 @@ export class Server {
   readonly startedMs: number;
   /** Since when it has not stood still. */
   awakeSinceMs: number;
+  /** Its store was emptied or set back, and not all agents have been waited for since. */
+  readonly lostState: boolean;
+  firstReportMs: number | undefined;
   readonly sessions = new Map<string, Session>();
   readonly entries = new Map<string, NodeEntry>();
   lastPlan: Plan | undefined;
@@ -42,6 +45,8 @@ export class Server {
   #planNumber = 0;
   #commandId = 0;
   #early = false;
+  #termRaised = false;
+  #stalledSinceMs = 0;
   readonly #refusals = new Map<string, CommandRefusal>();
   readonly #backlog: (readonly [Session, Up])[] = [];
 
@@ -49,6 +54,7 @@ export class Server {
     this.term = world.store.nextTerm();
     this.startedMs = world.nowMs;
     this.awakeSinceMs = world.nowMs;
+    this.lostState = world.store.isBehind;
     this.router = new Router(world);
     const { nodes, intents } = world.store.contents;
     for (const [id, stored] of nodes)
@@ -83,14 +89,21 @@ export class Server {
   stall(forMs: number): void {
     if (this.stalled) return;
     this.stalled = true;
-    this.world.queue.after(forMs, () => {
-      this.stalled = false;
-      // A short stall is not told from a slow pass, and is too short to condemn anybody.
-      if (forMs > this.world.policy.suspendGapMs) this.awakeSinceMs = this.world.nowMs;
-      // The overdue timer fires before the sockets are read: the worst order there is.
-      if (this.alive) this.tick();
-      for (const [session, message] of this.#backlog.splice(0)) this.receive(session, message);
-    });
+    this.#stalledSinceMs = this.world.nowMs;
+    const sinceMs = this.world.nowMs;
+    this.world.queue.after(forMs, () => this.wake(sinceMs));
+  }
+
+  /** Goes on, at the end of a stall or when all faults end; `sinceMs` tells the stall that is meant. */
+  wake(sinceMs = this.#stalledSinceMs): void {
+    if (!this.stalled || sinceMs !== this.#stalledSinceMs) return;
+    const forMs = this.world.nowMs - sinceMs;
+    this.stalled = false;
+    // A short stall is not told from a slow pass, and is too short to condemn anybody.
+    if (forMs > this.world.policy.suspendGapMs) this.awakeSinceMs = this.world.nowMs;
+    // The overdue timer fires before the sockets are read: the worst order there is.
+    if (this.alive) this.tick();
+    for (const [session, message] of this.#backlog.splice(0)) this.receive(session, message);
   }
 
   // -------------------------------------------------------------- what agents say
@@ -106,8 +119,9 @@ export class Server {
     const entry = this.entries.get(session.nodeId);
     if (entry === undefined) return;
     if (message.kind === 'report') {
+      this.firstReportMs ??= this.world.nowMs;
       const outcome = entry.takeReport(message.report, this.world.nowMs, this.world.wallMs);
-      session.down({ kind: 'ack' });
+      session.down({ kind: 'ack', term: this.term });
       this.#saveIdentity(entry);
       if (outcome === 'changed') this.#wake();
     } else {
@@ -146,8 +160,9 @@ export class Server {
    * another server has taken over since, then the store says so and this one is done.
    */
   #raiseTerm(seen: number): void {
-    if (this.world.store.contents.term > this.term) this.die();
-    else this.term = this.world.store.nextTerm(seen);
+    if (this.world.store.contents.term > this.term) return this.die();
+    this.term = this.world.store.nextTerm(seen);
+    this.#termRaised = true;
   }
 
   #saveIdentity(entry: NodeEntry): void {
@@ -175,10 +190,10 @@ export class Server {
     this.#wake();
   }
 
-  restartReplica(id: string): void {
+  restartReplica(id: string, allowGap: boolean): void {
     const record = this.world.store.contents.replicas.get(id);
     if (record === undefined || record.intent !== 'run' || record.shards.length === 0) return;
-    const restart = { actor: 'ann', atWallMs: this.world.wallMs };
+    const restart = { actor: 'ann', atWallMs: this.world.wallMs, ...(allowGap ? { allowGap } : {}) };
     this.world.store.putReplica(this.term, { ...record, restart });
     this.#wake();
   }
@@ -199,6 +214,7 @@ export class Server {
 
   snapshot(): Snapshot {
     const { store } = this.world;
+    const stateLost = store.contents.stateLost ?? (this.#termRaised ? 'obeyedTerm' : undefined);
     return {
       term: this.term,
       planNumber: this.#planNumber,
@@ -212,6 +228,7 @@ export class Server {
       startedMs: this.startedMs,
       refusals: this.#refusals,
       memory: this.#memory,
+      ...(stateLost === undefined ? {} : { stateLost }),
     };
   }
 

@@ -7,11 +7,13 @@ import {
   type SchedulingIntent,
 } from '../../src/domain/cluster.js';
 import type { Plan } from '../../src/domain/plan.js';
+import type { StateLoss } from '../../src/domain/snapshot.js';
 import { learnedKey } from '../../src/domain/placement/world.js';
 import type { StoredNode } from '../../src/inventory/node-entry.js';
 
 interface Contents {
   term: number;
+  stateLost?: StateLoss;
   replicas: Map<string, ReplicaRecord>;
   backoffs: Map<string, BackoffRecord>;
   learned: Map<string, LearnedFact>;
@@ -22,15 +24,10 @@ interface Contents {
 export class StaleTerm extends Error {}
 
 export class Store {
-  #now: Contents = {
-    term: 0,
-    replicas: new Map(),
-    backoffs: new Map(),
-    learned: new Map(),
-    intents: new Map(),
-    nodes: new Map(),
-  };
+  #now: Contents = empty();
   #backup: Contents | undefined;
+  /** Emptied or set back, until a server has waited for the agents. */
+  isBehind = false;
 
   get contents(): Readonly<Contents> {
     return this.#now;
@@ -50,6 +47,9 @@ export class Store {
   persist(term: number, plan: Plan): void {
     this.#guard(term);
     for (const action of plan.actions) this.#apply(action);
+    const { stateLost, firstHeardMs } = plan.memory;
+    if (stateLost !== undefined) this.#now.stateLost = stateLost;
+    else if (firstHeardMs !== undefined) delete this.#now.stateLost;
   }
 
   #apply(action: Plan['actions'][number]): void {
@@ -66,8 +66,7 @@ export class Store {
         backoffs.set(backoffKey(action.record), action.record);
         break;
       case 'clearBackoff':
-        for (const [key, one] of backoffs)
-          if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) backoffs.delete(key);
+        backoffs.delete(backoffKey(action.record));
         break;
       case 'putLearned':
         learned.set(learnedKey(action.fact.model, action.fact.profile, action.fact.gpuType), action.fact);
@@ -107,11 +106,29 @@ export class Store {
   /** Back to the last copy, the term included; false when there is none. */
   restore(): boolean {
     if (this.#backup === undefined) return false;
-    this.#now = copy(this.#backup);
+    this.#now = { ...copy(this.#backup), stateLost: 'restored' };
+    this.isBehind = true;
     // Who was Ready then may be somebody else by now: a restore takes that word back, or the router would believe it.
     for (const [id, { readyWallMs: _ready, ...rest }] of this.#now.replicas) this.#now.replicas.set(id, rest);
     return true;
   }
+
+  /** All of it is gone, and nobody says so. */
+  lose(): void {
+    this.#now = empty();
+    this.isBehind = true;
+  }
+}
+
+function empty(): Contents {
+  return {
+    term: 0,
+    replicas: new Map(),
+    backoffs: new Map(),
+    learned: new Map(),
+    intents: new Map(),
+    nodes: new Map(),
+  };
 }
 
 function copy(from: Contents): Contents {

@@ -1,9 +1,16 @@
 /** Reading snapshots and plans the way an outsider would, for the checks; shares nothing with the code that decides. */
-import { type NodeView, replicaKey, type ReplicaRecord, type ShardReport } from '../../src/domain/cluster.js';
+import {
+  backoffKey,
+  type NodeView,
+  replicaKey,
+  type ReplicaRecord,
+  type ShardReport,
+} from '../../src/domain/cluster.js';
 import type { Plan } from '../../src/domain/plan.js';
 import type { Snapshot } from '../../src/domain/snapshot.js';
 import { fitsType } from '../../src/domain/placement/filters.js';
-import { specDigest } from '../../src/domain/catalog/spec-digest.js';
+import type { ControlPolicy } from '../../src/domain/reconcile/policy.js';
+import { isUpToDate, specDigest } from '../../src/domain/catalog/spec-digest.js';
 
 export function nodeOf(snapshot: Snapshot, id: string): NodeView | undefined {
   return snapshot.nodes.find((node) => node.id === id);
@@ -24,20 +31,43 @@ export function reportOf(
   );
 }
 
-/** Ready by its record and by the word of every agent it stands on. */
-export function isFine(snapshot: Snapshot, record: ReplicaRecord): boolean {
-  if (record.shards.length === 0 || record.readyWallMs === undefined) return false;
-  return record.shards.every(({ nodeId, shardId }) => {
-    const report = reportOf(snapshot, nodeId, shardId, record.generation);
-    return talks(nodeOf(snapshot, nodeId)) && report?.phase === 'ready';
+/** Phases in which the token that rank 0 generated does not vouch for another rank. */
+export const BAD_PHASES: ReadonlySet<string> = new Set([
+  'missing',
+  'exited',
+  'stopping',
+  'unhealthy',
+  'waitingForGpu',
+  'downloading',
+  'unknown',
+]);
+
+/**
+ * Whether clients are answered by it, as far as its agents tell: rank 0 is Ready, which it becomes by a token of the whole gang.
+ * The reports of the other ranks may still be on their way.
+ */
+export function serves(snapshot: Snapshot, record: ReplicaRecord): boolean {
+  if (record.shards.length === 0) return false;
+  return record.shards.every(({ nodeId, shardId, rank }) => {
+    const phase = reportOf(snapshot, nodeId, shardId, record.generation)?.phase ?? 'missing';
+    return talks(nodeOf(snapshot, nodeId)) && (rank === 0 ? phase === 'ready' : !BAD_PHASES.has(phase));
   });
+}
+
+/** Serves, and is known to: by its record and by the word of every agent it stands on. */
+export function isFine(snapshot: Snapshot, record: ReplicaRecord): boolean {
+  return record.readyWallMs !== undefined && serves(snapshot, record);
 }
 
 /** Whether operators, the catalog or a broken device want it elsewhere. */
 export function mustLeave(snapshot: Snapshot, record: ReplicaRecord): boolean {
   const model = snapshot.models.find(({ name }) => name === record.model);
   const profile = model?.profiles.find(({ name }) => name === record.profile);
-  if (model === undefined || profile === undefined || specDigest(model, profile) !== record.specDigest)
+  if (
+    model === undefined ||
+    profile === undefined ||
+    !isUpToDate(record.specDigest, specDigest(model, profile))
+  )
     return true;
   if (record.restart !== undefined) return true;
   return record.shards.some((shard) => {
@@ -53,12 +83,25 @@ export function mustLeave(snapshot: Snapshot, record: ReplicaRecord): boolean {
   });
 }
 
+/** Whether the pass may have decided nothing: it waits for reports after a start, or too many are silent. */
+export function mayHaveStood({ memory }: Plan, { settleAfterStartMs }: ControlPolicy): boolean {
+  const { judgeFromMs, brakeSinceMs, lastPassMs = 0 } = memory;
+  return brakeSinceMs !== undefined || lastPassMs - judgeFromMs < settleAfterStartMs;
+}
+
 /** Whether a waiting replica gets the place of this one. */
 export function madeRoomFor(records: readonly ReplicaRecord[], id: string): boolean {
   return records.some(
     ({ intent, shards, reserved }) =>
       intent === 'run' && shards.length === 0 && reserved?.victims.includes(id) === true,
   );
+}
+
+/** Copies that took a place over, and those that took it over from them in the same moment. */
+export function heirsOf(after: readonly ReplicaRecord[], id: string): readonly ReplicaRecord[] {
+  const direct = after.filter(({ replaces }) => replaces === id);
+  const later = direct.filter(({ intentReason }) => intentReason.code === 'replaced');
+  return [...direct, ...later.flatMap((one) => heirsOf(after, one.id))];
 }
 
 /** Records as the plan leaves them. */
@@ -88,23 +131,18 @@ export function asJudged(snapshot: Snapshot, plan: Plan): Snapshot {
 
 /** The snapshot of a moment later in which the plan was carried out and nobody has reported anything yet. */
 export function afterwards(snapshot: Snapshot, plan: Plan): Snapshot {
-  const backoffs = new Map(
-    snapshot.backoffs.map((one) => [`${one.replicaId}/${one.nodeId}/${one.cause}`, one]),
-  );
+  const backoffs = new Map(snapshot.backoffs.map((one) => [backoffKey(one), one]));
   const judged = new Map<string, Partial<NodeView>>();
   const sent = new Map<string, string[]>();
   const inflight = new Map(snapshot.inflight);
   const livenessSinceMs = plan.memory.lastPassMs ?? 0;
   for (const action of plan.actions) {
     switch (action.kind) {
-      case 'putBackoff': {
-        const { replicaId, nodeId, cause } = action.record;
-        backoffs.set(`${replicaId}/${nodeId}/${cause}`, action.record);
+      case 'putBackoff':
+        backoffs.set(backoffKey(action.record), action.record);
         break;
-      }
       case 'clearBackoff':
-        for (const [key, one] of backoffs)
-          if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) backoffs.delete(key);
+        backoffs.delete(backoffKey(action.record));
         break;
       case 'setNodeLiveness': {
         const { liveness, reason } = action;

@@ -10,11 +10,22 @@ import { Agent } from './agent.js';
 import { Checks } from './checks.js';
 import { type Dice, drawDice, drawPolicy, type Fault } from './dice.js';
 import { EventQueue } from './event-queue.js';
+import { breakGang } from './gangs.js';
 import { type Device, Machine, type Process } from './machine.js';
 import { Network } from './network.js';
 import { drawModel, Operator, strike } from './operator.js';
 import { Server } from './server.js';
 import { Store } from './store.js';
+import {
+  backUpEveryMs,
+  type Theme,
+  themedDevices,
+  themedDice,
+  themedMachines,
+  themedModelCount,
+  themedPolicy,
+  themeOf,
+} from './themes.js';
 
 /** A broken invariant. */
 export class Broken extends Error {
@@ -37,9 +48,8 @@ export class World {
   readonly checks = new Checks(this);
   readonly machines = new Map<string, Machine>();
   readonly agents = new Map<string, Agent>();
-  readonly policy: ControlPolicy;
-  /** In one of five histories models want more devices than there are, and may take them from each other. */
-  readonly contested: boolean;
+  policy: ControlPolicy;
+  readonly theme: Theme;
   dice: Dice;
   models: readonly ModelSpec[];
   /** True once the store was set back: generations may then repeat. */
@@ -61,12 +71,13 @@ export class World {
     const random = seededRandom(Math.imul(seed + 1, 0x9e3779b1));
     this.random = random;
     for (let index = 0; index < 8; index += 1) random();
-    this.contested = seed % 5 === 4;
-    this.dice = drawDice(random);
-    this.policy = drawPolicy(random);
+    this.theme = themeOf(seed);
+    this.dice = themedDice(this.theme, drawDice(random), random);
+    this.policy = themedPolicy(this.theme, drawPolicy(random), random);
     this.#buildMachines();
-    this.models = Array.from({ length: 1 + Math.floor(random() * 3) }, (_, index) =>
-      drawModel(this, `m${index}`),
+    this.models = Array.from(
+      { length: themedModelCount(this.theme, 1 + Math.floor(random() * 3)) },
+      (_, index) => drawModel(this, `m${index}`),
     );
     this.#server = new Server(this);
     for (const machine of this.machines.values()) this.agents.set(machine.id, new Agent(this, machine));
@@ -87,18 +98,21 @@ export class World {
   #buildMachines(): void {
     const { random } = this;
     const drawn = 2 + Math.floor(random() * 6);
-    const count = this.contested ? Math.min(3, drawn) : drawn;
+    const count = themedMachines(this.theme, drawn);
     for (let index = 0; index < count; index += 1) {
       const id = `n${index + 1}`;
       const type = random() < 0.7 ? 'A' : 'B';
-      const devices: Device[] = Array.from({ length: Math.floor(random() * 5) }, (_, at) => ({
-        uuid: `${id}-g${at}`,
-        type: random() < 0.9 ? type : 'A',
-        memoryTotalBytes: 80 * GIB,
-        health: { state: 'healthy' },
-        present: true,
-        foreignBytes: 0,
-      }));
+      const devices: Device[] = Array.from(
+        { length: themedDevices(this.theme, Math.floor(random() * 5)) },
+        (_, at) => ({
+          uuid: `${id}-g${at}`,
+          type: random() < 0.9 ? type : 'A',
+          memoryTotalBytes: 80 * GIB,
+          health: { state: 'healthy' },
+          present: true,
+          foreignBytes: 0,
+        }),
+      );
       const engines = random() < 0.7 ? (['sim', 'vllm'] as const) : (['sim'] as const);
       this.machines.set(id, new Machine(id, devices, { rack: `r${index % 2}` }, engines));
     }
@@ -159,7 +173,7 @@ export class World {
       const agent = this.agents.get(machine.id);
       if (agent !== undefined) this.thaw(agent);
     }
-    if (server !== undefined) server.stalled = false;
+    server?.wake();
     const untilMs = this.nowMs + CALM_MS;
     let quietSinceMs = this.nowMs;
     let seen = server?.lastPlan;
@@ -207,9 +221,14 @@ export class World {
           this.fail('left_running', `${process.key} on ${machine.id} has no record`);
     for (const one of plan.published) {
       const process = this.machine(one.nodeId).listener(one.port);
+      const evidence = server.router.evidence().get(replicaKey(one.replicaId, one.generation));
+      const timeouts = evidence?.firstTokenTimeouts ?? 0;
+      // A hang that probes do not show is known by requests, of which too few may have come its way.
+      if (process?.state === 'hung' && timeouts < this.policy.hungAfterTimeouts) continue;
       if (process?.state !== 'ready')
         this.fail('published_dead', `${one.replicaId}: ${process?.state ?? 'nothing'} there`);
     }
+    this.checks.quiet();
     this.#rolled(plan);
     this.#drained(server);
   }
@@ -269,11 +288,11 @@ export class World {
     });
   }
 
-  #backups(): void {
-    this.queue.after(30_000 + this.random() * 300_000, () => {
+  #backups(first = true): void {
+    this.queue.after(backUpEveryMs(this.theme, 30_000 + this.random() * 300_000, first), () => {
       if (this.#calm) return;
       this.store.backUp();
-      this.#backups();
+      this.#backups(false);
     });
   }
 
@@ -301,7 +320,13 @@ export class World {
         this.wasRestored = true;
         this.checks.restored();
       }
+      if (how === 'serverLostState') {
+        this.store.lose();
+        this.wasRestored = true;
+        this.checks.restored();
+      }
       this.#server = new Server(this);
+      if (how === 'serverRestoreOld') this.#operator.afterRestore();
     });
   }
 
@@ -344,7 +369,10 @@ export class World {
     if (!machine.up) return;
     const ended = machine.live();
     machine.losePower();
-    for (const process of ended) this.listening()?.router.processEnded(process);
+    for (const process of ended) {
+      this.listening()?.router.processEnded(process);
+      breakGang(this, process);
+    }
     const agent = this.agents.get(machine.id);
     if (agent === undefined) return;
     agent.running = false;
@@ -367,6 +395,7 @@ export class World {
     if (agent === undefined || process === undefined) return;
     if (how === 'engineHang') {
       if (process.state === 'ready') process.state = 'hung';
+      breakGang(this, process);
     } else if (how === 'engineKilled')
       this.kill(agent, process, { verdict: 'signalled', exitSignal: 'SIGKILL' });
     else this.kill(agent, process, { verdict: this.random() < 0.3 ? 'outOfMemory' : 'crashed', exitCode: 1 });
@@ -376,6 +405,7 @@ export class World {
     if (process.state === 'dead') return;
     process.state = 'dead';
     process.exit = exit;
+    breakGang(this, process);
     this.truthChanged();
     this.listening()?.router.processEnded(process);
     this.release(process, agent.machine);
@@ -412,7 +442,8 @@ export class World {
   noticesHang(process: Process): boolean {
     const known = this.#noticed.get(process);
     if (known !== undefined) return known;
-    const notices = this.random() < 0.5;
+    // Of a rank that serves no HTTP an agent only sees that it runs.
+    const notices = process.rank === 0 && this.random() < 0.5;
     this.#noticed.set(process, notices);
     return notices;
   }
@@ -427,6 +458,7 @@ const PEACE = {
   dropReport: 0,
   incompleteReport: 0,
   crashAtStart: 0,
+  doomed: [],
   portTaken: 0,
   slowRelease: 0,
   earlyReady: 0,

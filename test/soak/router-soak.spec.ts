@@ -2,8 +2,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, it } from 'vitest';
 import { EXPLAIN_RING_MAX } from '../../src/router/explain-ring.js';
-import { systemClock, type Clock } from '../../src/shared/clock.js';
 import { seededRandom } from '../../src/shared/random.js';
+import { CountingClock } from '../support/counting-clock.js';
 import type { RequestHandler } from '../support/fake-engine/fake-engine.js';
 import { RawClient } from '../support/raw-client.js';
 import { delta, DONE, finish, RouterHarness, sse } from '../support/router-harness.js';
@@ -20,28 +20,6 @@ const MIB = 1024 * 1024;
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
-
-/** The system's clock, with the timers counted that are set and neither fired nor cancelled. */
-class CountingClock implements Clock {
-  readonly live = new Set<object>();
-  monotonicMs = () => systemClock.monotonicMs();
-  wallMs = () => systemClock.wallMs();
-
-  setTimer(delayMs: number, fn: () => void) {
-    const token = {};
-    this.live.add(token);
-    const timer = systemClock.setTimer(delayMs, () => {
-      this.live.delete(token);
-      fn();
-    });
-    return {
-      cancel: () => {
-        this.live.delete(token);
-        timer.cancel();
-      },
-    };
-  }
-}
 
 const events: RequestHandler = async (_request, wire) => {
   await wire.startStream();

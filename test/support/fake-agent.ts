@@ -1,4 +1,4 @@
-import { credentials, type StatusObject } from '@grpc/grpc-js';
+import { credentials, type ChannelCredentials, type StatusObject } from '@grpc/grpc-js';
 import type {
   CommandResult,
   Hello,
@@ -21,6 +21,7 @@ import {
 } from '../../src/agent-protocol/to-wire.js';
 import type { WireAgentMessage, WireServerMessage } from '../../src/agent-protocol/wire.js';
 import type { GpuReport, ShardPhase, ShardReport } from '../../src/domain/cluster.js';
+import type { StartShardCommand } from '../../src/domain/plan.js';
 import { waitFor } from './wait-for.js';
 
 /** A healthy static device. */
@@ -48,6 +49,8 @@ export interface FakeAgentOptions {
    * test. Default: straight to ready.
    */
   readonly onStart?: readonly ShardPhase[] | 'manual';
+  /** What it connects with; default: without TLS. */
+  readonly channel?: ChannelCredentials;
 }
 
 let instances = 0;
@@ -83,7 +86,8 @@ export class FakeAgent {
       highestTerm: 0,
       ...options.hello,
     };
-    this.client = createAgentGatewayClient(`127.0.0.1:${options.port}`, credentials.createInsecure());
+    const channel = options.channel ?? credentials.createInsecure();
+    this.client = createAgentGatewayClient(`127.0.0.1:${options.port}`, channel);
     this.stream = this.client.connect();
     this.stream.on('data', (message: WireServerMessage) => this.take(message));
     this.stream.on('error', () => undefined);
@@ -199,22 +203,27 @@ export class FakeAgent {
     }
   }
 
+  /** Has the shard of a start from now on in its reports, Ready if nothing else is said of it. */
+  shows(command: StartShardCommand, change: Partial<ShardReport> = {}): void {
+    this.shards.set(command.shardId, {
+      shardId: command.shardId,
+      replicaId: command.replicaId,
+      model: command.model,
+      profile: command.profile.name,
+      generation: command.generation,
+      rank: command.rank,
+      phase: 'ready',
+      gpuUuids: command.gpuUuids,
+      ports: command.ports,
+      specDigest: command.specDigest,
+      ...change,
+    });
+  }
+
   private obeyStart({ command, commandId }: StartOrder): void {
     this.answer({ commandId, outcome: 'accepted' });
     for (const phase of this.options.onStart === 'manual' ? [] : (this.options.onStart ?? ['ready'])) {
-      this.shards.set(command.shardId, {
-        shardId: command.shardId,
-        replicaId: command.replicaId,
-        model: command.model,
-        profile: command.profile.name,
-        generation: command.generation,
-        rank: command.rank,
-        phase,
-        gpuUuids: command.gpuUuids,
-        ports: command.ports,
-        specDigest: command.specDigest,
-        ...(phase === 'ready' ? { loadMs: 10 } : {}),
-      });
+      this.shows(command, { phase, ...(phase === 'ready' ? { loadMs: 10 } : {}) });
       this.report();
     }
   }

@@ -32,6 +32,8 @@ export class IdealCluster {
     string,
     { firstTokenTimeouts: number; consecutiveFailures: number; lastByteMs?: number }
   >();
+  /** That state was lost, where it is known before any agent tells. */
+  stateLost: Snapshot['stateLost'];
   readonly refusals = new Map<string, { verdict: BackoffRecord['cause']; message?: string }>();
   readonly records = new Map<string, ReplicaRecord>();
   readonly backoffs = new Map<string, BackoffRecord>();
@@ -63,6 +65,7 @@ export class IdealCluster {
       refusals: this.refusals,
       memory: this.#memory,
       startedMs: this.#startedMs,
+      ...(this.stateLost === undefined ? {} : { stateLost: this.stateLost }),
     });
   }
 
@@ -172,8 +175,7 @@ export class IdealCluster {
           this.backoffs.set(backoffKey(action.record), action.record);
           break;
         case 'clearBackoff':
-          for (const [key, one] of this.backoffs)
-            if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) this.backoffs.delete(key);
+          this.backoffs.delete(backoffKey(action.record));
           break;
         case 'putLearned': {
           const { fact } = action;

@@ -3,7 +3,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { waitFor } from './wait-for.js';
+import { GivenUp, waitFor } from './wait-for.js';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const MAIN = join(ROOT, 'dist', 'main.js');
@@ -100,7 +100,7 @@ export class LlmgwProcess {
   }
 
   private failure(what: string): never {
-    throw new Error(`llmgw ${what}: ${JSON.stringify(this.exit)}\n${this.stderr.slice(-4_000)}`);
+    throw new GivenUp(`llmgw ${what}: ${JSON.stringify(this.exit)}\n${this.stderr.slice(-4_000)}`);
   }
 }
 

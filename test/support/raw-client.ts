@@ -34,10 +34,16 @@ export class RawClient {
     socket.on('close', () => this.note('local'));
   }
 
-  static connect(port: number, host = '127.0.0.1'): Promise<RawClient> {
+  /** @param localAddress by which the peer is to know this client; any of 127.0.0.0/8 */
+  static connect(port: number, host = '127.0.0.1', localAddress?: string): Promise<RawClient> {
     return new Promise((resolve, reject) => {
       // Half-open, so that a peer that ends first does not end this side too: the test decides.
-      const socket = net.connect({ port, host, allowHalfOpen: true });
+      const socket = net.connect({
+        port,
+        host,
+        allowHalfOpen: true,
+        ...(localAddress !== undefined && { localAddress }),
+      });
       socket.once('error', reject);
       socket.once('connect', () => {
         socket.off('error', reject);

@@ -72,6 +72,8 @@ export class RouterHarness {
         options.endpoints?.[i],
       ),
     );
+    // Every spec can be run with either way of reading requests.
+    config.router.fastPath = process.env['LLMGW_ROUTER_FAST_PATH'] !== 'false';
     options.configure?.(config);
     const lines: string[] = [];
     const logger = createLogger({ level: 'debug', format: 'json' }, (text) =>

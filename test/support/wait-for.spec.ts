@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { waitFor } from './wait-for.js';
+import { GivenUp, mustHold, waitFor } from './wait-for.js';
 
 describe('waitFor', () => {
   it('gives the first truthy value', async () => {
@@ -27,5 +27,20 @@ describe('waitFor', () => {
       { deadlineMs: 5 },
     );
     await expect(failing).rejects.toThrow(/never/);
+  });
+
+  it('ends at once when its condition gives up, or when what must hold at every look does not', async () => {
+    let looks = 0;
+    const gaveUp = waitFor(() => {
+      looks += 1;
+      throw new GivenUp('it has ended');
+    });
+    await expect(gaveUp).rejects.toThrow('it has ended');
+    const broken = waitFor(async () => {
+      looks += 1;
+      await mustHold(() => expect(looks).toBeLessThan(3));
+      return looks > 5;
+    });
+    await expect(broken).rejects.toThrow(/expected 3 to be less than 3/);
   });
 });

@@ -13,9 +13,27 @@ const DEFAULT_DEADLINE_MS = 5_000;
 /** How often the condition is looked at, milliseconds. */
 const POLL_MS = 2;
 
+/** Thrown by a condition whose wait is over: what it waits for can never come, or something went wrong on the way there. */
+export class GivenUp extends Error {
+  override readonly name = 'GivenUp';
+}
+
 /**
- * Waits until `condition` gives something truthy and returns that. A condition that throws counts as "not yet".
- * After the deadline it throws, showing the last value or error seen, so that a failure tells more than "timed out".
+ * For what must hold at every look of a wait and not only at its end: a plain throw counts as "not yet", and what was
+ * wrong for a moment would be forgotten the next.
+ */
+export async function mustHold(check: () => unknown): Promise<void> {
+  try {
+    await check();
+  } catch (error) {
+    throw new GivenUp(error instanceof Error ? error.message : String(error), { cause: error });
+  }
+}
+
+/**
+ * Waits until `condition` gives something truthy and returns that. A condition that throws counts as "not yet", except
+ * for {@link GivenUp}. After the deadline it throws, showing the last value or error seen, so that a failure tells more
+ * than "timed out".
  */
 export async function waitFor<T>(
   condition: () => T | Promise<T>,
@@ -31,6 +49,7 @@ export async function waitFor<T>(
       last = value;
       failure = undefined;
     } catch (error) {
+      if (error instanceof GivenUp) throw error;
       failure = error;
     }
     if (performance.now() - startMs > deadlineMs) {

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { Script } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { OTHER_COMMANDS } from '../../src/cli/ctl/completion-script.js';
@@ -55,6 +56,19 @@ describe('docker-compose.yml', () => {
         .map((key) => `${name}.healthcheck.${key}`),
     ]);
     expect(odd).toEqual([]);
+  });
+
+  it('has texts where texts are wanted: a colon in one that is not quoted makes it a mapping', () => {
+    const lists = services.flatMap(([name, { command = [], volumes = [], ports = [], healthcheck }]) =>
+      [...command, ...volumes, ...ports, ...(healthcheck?.test ?? [])].map((one) => [name, typeof one, one]),
+    );
+    expect(lists.filter(([, type]) => type !== 'string')).toEqual([]);
+  });
+
+  it('asks for its health what Node can read', () => {
+    const [, , flag, program = ''] = compose.services['server']?.healthcheck?.test ?? [];
+    expect(flag).toBe('-e');
+    expect(() => new Script(program)).not.toThrow();
   });
 
   it('runs our own image under an init: as process 1 Node reaps nobody', () => {

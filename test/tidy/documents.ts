@@ -12,7 +12,7 @@ export function configurationDocument(): string {
 
 ${WRITTEN}
 
-A file is YAML 1.2 with keys in camelCase. Every value can come from four places; the first that has it wins: a flag, an environment variable, the file, the default. An empty variable counts as not set. Only the variables named below are read. \`llmgw config show\` prints every value in force and where it comes from, \`llmgw config check\` checks a file without starting anything, \`llmgw config schema\` prints a JSON Schema for editors; with \`--agent\` they do the same for the agent's file.
+A file is YAML 1.2 with keys in camelCase. Every value can come from four places; the first that has it wins: a flag, an environment variable, the file, the default. An empty variable counts as not set. Only the variables named below are read. \`llmgw config show\` prints every value in force and where it comes from, \`llmgw config check\` checks a file without starting anything, \`llmgw config schema\` prints a JSON Schema for editors; with \`--agent\` they do the same for the agent's file (a file of the other kind is told as such, in the first line).
 
 Durations need a unit: \`500ms\`, \`30s\`, \`1m30s\`, \`2h\`, \`7d\`. Where \`0s\` is the default or named below, it switches the thing off. Sizes are \`KiB MiB GiB TiB\` (powers of 1024) or \`KB MB GB TB\` (powers of 1000), shares are percentages. Names must be text: a number, a boolean or a date as a name needs quotes. Addresses are \`host:port\`, with IPv6 in brackets. Relative paths start where the program is started.
 

@@ -1,6 +1,4 @@
 import { describe, expect, it } from 'vitest';
-import { buildCtlProgram } from '../../src/cli/lean-runner.js';
-import type { CommanderCommand } from '../../src/cli/llmgw-command.js';
 import {
   dashboards,
   datasources,
@@ -38,45 +36,6 @@ describe('alert rules', () => {
     expect(alerts.map(({ alert }) => alert).filter((alert) => !tested.has(alert ?? ''))).toEqual([]);
   });
 });
-
-describe('runbooks', () => {
-  it('give commands that exist, with flags that exist', () => {
-    const lines = [...runbooks.matchAll(/\bllmgw (ctl [^`\n#;|]+)/g)].map(([, line]) => line!.trim());
-    expect(lines.length).toBeGreaterThan(60);
-    expect(lines.flatMap((line) => commandProblem(line) ?? [])).toEqual([]);
-  });
-});
-
-/** Why the program would not take a command line, looked up without running it. */
-function commandProblem(line: string): string | undefined {
-  let command: CommanderCommand = buildCtlProgram();
-  const words = line.split(/\s+/);
-  while (words[0] !== undefined) {
-    const found = command.commands.find((one) => one.name() === words[0]);
-    if (found === undefined) break;
-    command = found;
-    words.shift();
-  }
-  const takesArgument = command.registeredArguments.length > 0;
-  const flags = words.filter((word) => word.startsWith('-'));
-  const known = new Set(
-    [command, ...ancestors(command)].flatMap(({ options }) =>
-      options.flatMap(({ long, short }) => [long, short]),
-    ),
-  );
-  const unknown = flags.find((flag) => !known.has(flag));
-  if (unknown !== undefined) return `${line}: no flag ${unknown}`;
-  const word = words[0];
-  if (command.name() === 'ctl' && word !== undefined && !word.startsWith('-'))
-    return `${line}: no command ${word}`;
-  return word !== undefined && !word.startsWith('-') && !takesArgument
-    ? `${line}: takes no ${word}`
-    : undefined;
-}
-
-function ancestors(command: CommanderCommand): CommanderCommand[] {
-  return command.parent === null ? [] : [command.parent, ...ancestors(command.parent)];
-}
 
 describe('expressions of rules and dashboards', () => {
   it.each(expressions().map(({ where, expr }) => [where, expr]))('%s can be read', (_where, expr) => {

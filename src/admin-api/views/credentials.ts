@@ -19,6 +19,8 @@ export interface KeyView {
   readonly expiresAt?: string;
   readonly revokedAt?: string;
   readonly revokedBy?: string;
+  /** Of a revoked one: its last use, if there was one between the server's start and the end of the key. */
+  readonly lastUsedAt?: string;
   /** What it was used for since the server started; absent on a revoked one. */
   readonly use?: KeyUseView;
 }

@@ -1,6 +1,7 @@
 /** Models, and where their replicas may stand. See answers.ts for what holds of all these objects. */
 import type { LearnedFact, PlacementExplanation, Reason, ReplicaState } from '../../domain/cluster.js';
 import type { Profile } from '../../domain/model-spec.js';
+import type { ModelTraffic } from '../../router/traffic.js';
 import type { BackoffView, ReplicaSummaryView } from './replicas.js';
 
 /** `GET models` */
@@ -22,6 +23,11 @@ export interface ModelSummaryView {
   readonly conditions: readonly Reason[];
   /** Static endpoints that serve it too. */
   readonly staticEndpoints: readonly string[];
+}
+
+/** `GET traffic` */
+export interface ModelTrafficView extends ModelTraffic {
+  readonly model: string;
 }
 
 /** `GET models/{name}` */

@@ -8,6 +8,7 @@ import type {
   ShardPhase,
   Verdict,
 } from '../../domain/cluster.js';
+import type { TrafficCounts } from '../../router/traffic.js';
 
 export interface BackoffView extends BackoffRecord {
   readonly nextTryAt: string;
@@ -75,7 +76,7 @@ export interface ShardView {
 }
 
 /** `GET endpoints` */
-export interface EndpointView {
+export interface EndpointView extends TrafficCounts {
   readonly id: string;
   readonly generation: number;
   readonly url: string;

@@ -25,8 +25,20 @@ export interface StatusView {
   readonly plan?: PlanSummaryView;
   readonly store?: { readonly ok: boolean; readonly reason?: string };
   readonly config: ConfigStatusView;
+  /** Of each listener with TLS; absent without. */
+  readonly certificates?: readonly CertificateView[];
   /** What needs an operator's eye, worst first; empty when all is well. */
   readonly warnings: readonly Reason[];
+}
+
+/** The certificate that a listener shows now. */
+export interface CertificateView {
+  readonly listener: 'admin' | 'agent';
+  /** Where it is read from; a new one is taken up while the server runs. */
+  readonly file: string;
+  readonly endsAt: string;
+  /** Why what the files hold now is not taken; absent while it is what is shown. */
+  readonly problem?: string;
 }
 
 export interface PlanSummaryView {

@@ -74,7 +74,7 @@ describe('the AMD drivers', () => {
       { gpu: 1, process_list: [{ process_info: 'No running processes detected' }] },
     ];
     tool.answer([
-      { when: 'static', stdout: `WARNING: something\n${JSON.stringify(shape(STATIC))}` },
+      { when: 'static', stdout: `WARNING: something\n[WARN] {else}\n${JSON.stringify(shape(STATIC))}` },
       { when: 'metric', stdout: JSON.stringify(shape(METRIC)) },
       { when: 'process', stdout: JSON.stringify(shape(processes)) },
     ]);

@@ -278,13 +278,17 @@ function dig(value: unknown, ...path: readonly string[]): unknown {
   return at;
 }
 
-/** The tools print warnings before their JSON. */
+/** Places where JSON may begin that are tried. */
+const BEGINNINGS_MAX = 16;
+
+/** The tools print warnings before their JSON, some of them in brackets. */
 function parseJson(text: string): unknown {
-  const start = text.search(/[[{]/);
-  if (start < 0) return undefined;
-  try {
-    return JSON.parse(text.slice(start));
-  } catch {
-    return undefined;
+  for (const { index } of [...text.matchAll(/^[[{]/gm)].slice(0, BEGINNINGS_MAX)) {
+    try {
+      return JSON.parse(text.slice(index));
+    } catch {
+      // A warning; or JSON that was cut off, and what is indented in it is no beginning.
+    }
   }
+  return undefined;
 }

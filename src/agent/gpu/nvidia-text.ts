@@ -46,6 +46,7 @@ export function lostText(row: CsvRow): string | undefined {
   return LOST.exec(Object.values(row).join(' '))?.[0] ?? UNREACHABLE.exec(certain)?.[0];
 }
 
+const NAME_MAX_CHARS = 200;
 const UUID = /^GPU-[0-9a-f-]+$/i;
 
 /** The UUID of a device; undefined where the tool prints something else in its place. */
@@ -56,7 +57,7 @@ export function uuidValue(raw: string | undefined): string | undefined {
 
 /** UUIDs of whole devices in `nvidia-smi -L`, which names those it reaches when a query fails because of another. */
 export function parseDeviceList(text: string): string[] {
-  return [...text.matchAll(/^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/gm)].map(([, uuid = '']) => uuid);
+  return [...text.matchAll(/^GPU \d+:.*\(UUID: (GPU-[\w-]+)\)/gm)].map(([, uuid = '']) => uuid);
 }
 
 /** Links that carry data, by device, of `nvidia-smi nvlink --status`; devices without links are not in it. */
@@ -64,7 +65,7 @@ export function parseActiveLinks(text: string): ReadonlyMap<string, number> {
   const active = new Map<string, number>();
   let uuid: string | undefined;
   for (const line of text.split('\n')) {
-    uuid = /^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/.exec(line)?.[1] ?? uuid;
+    uuid = /^GPU \d+:.*\(UUID: (GPU-[\w-]+)\)/.exec(line)?.[1] ?? uuid;
     const link = /^\s+Link \d+:\s*(.*)$/.exec(line)?.[1];
     if (uuid === undefined || link === undefined) continue;
     active.set(uuid, (active.get(uuid) ?? 0) + (/inactive/i.test(link) ? 0 : 1));
@@ -81,14 +82,14 @@ export function unknownField(text: string): string | undefined {
 export function parseComputeApps(text: string): GpuProcess[] {
   return text.split('\n').flatMap((line) => {
     const [uuid = '', pid = '', memory = '', ...name] = line.trim().split(/\s*,\s*/);
-    if (!/^\d+$/.test(pid)) return [];
+    if (!/^[1-9]\d{0,9}$/.test(pid)) return [];
     const memoryBytes = mibValue(memory);
     const shown = textValue(name.join(','));
     return [
       {
         uuid,
         pid: Number(pid),
-        ...(shown === undefined ? {} : { name: shown.slice(0, 200) }),
+        ...(shown === undefined ? {} : { name: shown.slice(0, NAME_MAX_CHARS) }),
         ...(memoryBytes === undefined ? {} : { memoryBytes }),
       },
     ];
@@ -129,8 +130,8 @@ export function parseMigList(text: string): MigDevice[] {
   const devices: MigDevice[] = [];
   let parentUuid = '';
   for (const line of text.split('\n')) {
-    parentUuid = /^GPU \d+:.*\(UUID: (GPU-[^)]+)\)/.exec(line)?.[1] ?? parentUuid;
-    const mig = /^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)]+)\)/.exec(line);
+    parentUuid = /^GPU \d+:.*\(UUID: (GPU-[\w-]+)\)/.exec(line)?.[1] ?? parentUuid;
+    const mig = /^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[\w/-]+)\)/.exec(line);
     if (mig === null) continue;
     const [, profile = '', index = '0', uuid = ''] = mig;
     devices.push({ uuid, parentUuid, profile, index: Number(index) });
@@ -142,8 +143,16 @@ export function parseMigList(text: string): MigDevice[] {
 export interface GpuDetails {
   readonly uuid: string;
   readonly signs: GpuSigns;
-  /** Memory of its MIG devices by their index. */
-  readonly migMemory: ReadonlyMap<number, { readonly totalBytes?: number; readonly usedBytes?: number }>;
+  /** What its MIG devices use, by their index. */
+  readonly slices: ReadonlyMap<number, SliceUse>;
+}
+
+/** What the long XML tells of one MIG device. */
+export interface SliceUse {
+  readonly totalBytes?: number;
+  readonly usedBytes?: number;
+  /** Processes on it; the short list names only the device that they are on a slice of. */
+  readonly processes: readonly Omit<GpuProcess, 'uuid'>[];
 }
 
 /** Reads `nvidia-smi -q -x` device by device; what one device lacks costs the others nothing. */
@@ -156,7 +165,7 @@ export function parseDetails(xml: string): GpuDetails[] {
       const mig = block(part, 'mig_devices') ?? '';
       const own = part.replace(mig, '');
       const uuid = textValue(tag(own, 'uuid'));
-      return uuid === undefined ? [] : [{ uuid, signs: signsOf(own), migMemory: migMemory(mig) }];
+      return uuid === undefined ? [] : [{ uuid, signs: signsOf(own), slices: slicesOf(mig, own) }];
     });
 }
 
@@ -185,26 +194,59 @@ function signsOf(xml: string): GpuSigns {
     : known;
 }
 
-function migMemory(xml: string): GpuDetails['migMemory'] {
-  const devices = xml.split('<mig_device>').slice(1);
+function slicesOf(mig: string, own: string): ReadonlyMap<number, SliceUse> {
+  const running = own.split('<process_info>').slice(1).flatMap(readProcess);
   return new Map(
-    devices.flatMap((device) => {
-      const index = numberValue(tag(device, 'index'));
-      const memory = block(device, 'fb_memory_usage') ?? '';
-      if (index === undefined) return [];
-      const totalBytes = mibValue(tag(memory, 'total'));
-      const usedBytes = mibValue(tag(memory, 'used'));
-      return [
-        [
-          index,
-          {
-            ...(totalBytes === undefined ? {} : { totalBytes }),
-            ...(usedBytes === undefined ? {} : { usedBytes }),
-          },
-        ] as const,
-      ];
-    }),
+    mig
+      .split('<mig_device>')
+      .slice(1)
+      .flatMap((device) => {
+        const index = numberValue(tag(device, 'index'));
+        if (index === undefined) return [];
+        const place = placeOf(device);
+        const processes = running.filter((one) => place !== undefined && one.place === place);
+        return [
+          [
+            index,
+            { ...sliceMemory(device), processes: processes.map(({ place: _place, ...facts }) => facts) },
+          ] as const,
+        ];
+      }),
   );
+}
+
+function sliceMemory(device: string): Pick<SliceUse, 'totalBytes' | 'usedBytes'> {
+  const memory = block(device, 'fb_memory_usage') ?? '';
+  const totalBytes = mibValue(tag(memory, 'total'));
+  const usedBytes = mibValue(tag(memory, 'used'));
+  return {
+    ...(totalBytes === undefined ? {} : { totalBytes }),
+    ...(usedBytes === undefined ? {} : { usedBytes }),
+  };
+}
+
+/** Where on a sliced device something is: one compute instance of one GPU instance; undefined where that is not told. */
+function placeOf(xml: string): string | undefined {
+  const gpu = numberValue(tag(xml, 'gpu_instance_id'));
+  const compute = numberValue(tag(xml, 'compute_instance_id'));
+  return gpu === undefined || compute === undefined ? undefined : `${gpu}/${compute}`;
+}
+
+function readProcess(xml: string): (Omit<GpuProcess, 'uuid'> & { readonly place?: string })[] {
+  const info = xml.split('</process_info>', 1)[0] ?? '';
+  const pid = numberValue(tag(info, 'pid'));
+  if (pid === undefined) return [];
+  const place = placeOf(info);
+  const name = textValue(tag(info, 'process_name'));
+  const memoryBytes = mibValue(tag(info, 'used_memory'));
+  return [
+    {
+      pid,
+      ...(place === undefined ? {} : { place }),
+      ...(name === undefined ? {} : { name: name.slice(0, NAME_MAX_CHARS) }),
+      ...(memoryBytes === undefined ? {} : { memoryBytes }),
+    },
+  ];
 }
 
 const isYes = (value: string | undefined): boolean => /^yes$/i.test(value?.trim() ?? '');

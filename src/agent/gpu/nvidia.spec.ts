@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FakeTool, type FakeAnswer } from '../../../test/support/agent/fake-tool.js';
 import type { GpuProbe } from './driver.js';
+import { lacksRoom } from './emptiness.js';
 import { KernelLog, normalBusId, parseXid } from './kernel-log.js';
 import { NvidiaDriver } from './nvidia.js';
 import {
@@ -207,6 +208,53 @@ describe('the NVIDIA driver', () => {
       { uuid: 'MIG-33333333-4444' },
     ]);
     expect(gpus[1]?.memoryUsedBytes).toBeUndefined();
+  });
+
+  // Nobody could tell what held a slice: the short list names only the device that it is cut from.
+  it('names who is on which slice', async () => {
+    const slice = (index: number, used: string): string =>
+      `<mig_device><index>${index}</index><gpu_instance_id>${index + 1}</gpu_instance_id><compute_instance_id>0</compute_instance_id>
+       <fb_memory_usage><total>40448 MiB</total><used>${used}</used></fb_memory_usage></mig_device>`;
+    const user = (place: number | string, pid: number, name: string, used: string): string =>
+      `<process_info><gpu_instance_id>${place}</gpu_instance_id><compute_instance_id>0</compute_instance_id><pid>${pid}</pid>
+       <type>C</type><process_name>${name}</process_name><used_memory>${used}</used_memory></process_info>`;
+    const uuids = ['MIG-11111111-2222', 'MIG-33333333-4444'] as const;
+    tool.answer([
+      ...unknownFieldsOf('clocks_throttle_reasons.hw_thermal_slowdown'),
+      { when: 'query-gpu', stdout: row(0, GPU_A, '81559, [N/A], Enabled, 0, No, No, Not Active') },
+      {
+        when: '-q -x',
+        stdout: log(
+          detailsOf(
+            GPU_A,
+            `<mig_devices>${slice(0, '25 MiB')}${slice(1, '20025 MiB')}</mig_devices>${HEALTHY}<processes>` +
+              `${user(2, 4711, '/opt/other engine', '20000 MiB')}${user('N/A', 4712, 'Xorg', '4 MiB')}</processes>`,
+          ),
+        ),
+      },
+      {
+        when: '-L',
+        stdout: `GPU 0: NVIDIA H100 80GB HBM3 (UUID: ${GPU_A})\n${uuids
+          .map((uuid, index) => `  MIG 3g.40gb     Device  ${index}: (UUID: ${uuid})`)
+          .join('\n')}\n`,
+      },
+      { when: 'compute-apps', stdout: `${GPU_A}, 4711, 20000, /opt/other engine\n` },
+    ]);
+    const { gpus, processes } = await probe();
+    expect(processes.filter(({ uuid }) => uuid.startsWith('MIG-'))).toEqual([
+      { uuid: uuids[1], pid: 4711, name: '/opt/other engine', memoryBytes: 20_000 * MIB },
+    ]);
+    const picture = {
+      beganMs: 0,
+      indices: new Map(),
+      processes,
+      gpus: gpus.map((gpu) => ({ ...gpu, foreign: [], health: { state: 'healthy' as const } })),
+    };
+    const need = (uuid: string) => lacksRoom({ gpuUuids: [uuid] }, picture, []);
+    expect(uuids.map(need)).toEqual([
+      undefined,
+      `gpu ${uuids[1]} still holds 20025 MiB, pids 4711 (/opt/other engine)`,
+    ]);
   });
 
   it('leaves out devices without a UUID of their own, and says so', async () => {

@@ -93,7 +93,8 @@ export class NvidiaDriver implements GpuDriver {
     if (slow && links.size > 0)
       this.inactiveLinks = await added('links', NO_COUNTS, () => this.readLinks(signal));
     const mig = sliced ? await added('slices', [], () => this.readMig(signal)) : [];
-    const processes = await added('processes', [], () => this.readProcesses(signal));
+    const listed = await added('processes', [], () => this.readProcesses(signal));
+    const processes = [...listed, ...this.onSlices(mig, listed)];
     const xids = this.deps.kernelLog.read();
     notes.push(...unsliced(rows, mig));
     const whole = rows.flatMap((row) => this.observe(row, rows, links, mig));
@@ -239,6 +240,18 @@ export class NvidiaDriver implements GpuDriver {
     return parseComputeApps(output.stdout);
   }
 
+  /** Processes by the slice that they are on; of those on whole devices the short list tells. */
+  private onSlices(mig: readonly MigDevice[], listed: readonly GpuProcess[]): GpuProcess[] {
+    return mig
+      .flatMap(({ uuid, parentUuid, index }) =>
+        (this.details.get(parentUuid)?.slices.get(index)?.processes ?? []).map((process) => ({
+          uuid,
+          ...process,
+        })),
+      )
+      .filter(({ uuid, pid }) => !listed.some((one) => one.uuid === uuid && one.pid === pid));
+  }
+
   // ------------------------------------------------------------ devices
 
   private observe(
@@ -271,7 +284,7 @@ export class NvidiaDriver implements GpuDriver {
     return mig
       .filter((device) => device.parentUuid === uuid)
       .map((device) => {
-        const memory = details?.migMemory.get(device.index);
+        const memory = details?.slices.get(device.index);
         const { memoryTotalBytes: _total, memoryUsedBytes: _used, index: _index, ...rest } = whole;
         return {
           ...rest,

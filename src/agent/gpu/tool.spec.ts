@@ -1,8 +1,8 @@
-import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemProcessTable } from '../process-table.js';
+import { systemProcessTable, type ProcessFacts, type ProcessTable } from '../process-table.js';
 import { waitFor } from '../../../test/support/wait-for.js';
 import { Tool } from './tool.js';
 
@@ -52,5 +52,49 @@ describe('a tool of a vendor', () => {
     const ours = (): boolean =>
       table.list().some(({ pid, parentPid }) => parentPid === process.pid && table.name(pid) === 'tool');
     await waitFor(() => !ours(), { what: 'its end' });
+  });
+
+  // Else each probe would leave one more program hanging in the driver behind its wrapper.
+  it('is killed with what it started when it is a wrapper', async () => {
+    const note = join(directory, 'pid');
+    const tool = new Tool(script(`sleep 600 & echo $! > ${note}; wait; exit 0`));
+    const deadline = new AbortController();
+    const run = tool.run([], deadline.signal);
+    const pid = await waitFor(() => Number(readFileSync(note, 'utf8')), { what: 'what the wrapper starts' });
+    deadline.abort();
+    await expect(run).rejects.toThrow('killed at its deadline');
+    await waitFor(() => systemProcessTable().read(pid)?.zombie !== false, { what: 'its end' });
+  });
+
+  it('is not asked again while anything of a killed one is left', async () => {
+    const real = systemProcessTable();
+    let left: readonly ProcessFacts[] = [];
+    const table: ProcessTable = { ...systemProcessTable('none'), list: () => [...left] };
+    const tool = new Tool(script('[ "$1" = short ] && exit 0; sleep 600'), process.env, table);
+    const deadline = new AbortController();
+    const run = tool.run([], deadline.signal);
+    const child = await waitFor(
+      // One that an earlier test had killed may still wait to be reaped.
+      () =>
+        real
+          .list()
+          .find(
+            ({ pid, parentPid, zombie }) => parentPid === process.pid && !zombie && real.name(pid) === 'tool',
+          ),
+      { what: 'the wrapper' },
+    );
+    left = [{ ...child, pid: 77, zombie: false }];
+    deadline.abort();
+    await expect(run).rejects.toThrow('killed');
+    const refusal = (): Promise<string> =>
+      tool.run(['short'], soon()).then(
+        () => '',
+        (error: unknown) => String(error),
+      );
+    await waitFor(async () => (await refusal()).includes('(pid 77) hangs'), {
+      what: 'its child to be named',
+    });
+    left = [];
+    expect((await tool.run(['short'], soon())).code).toBe(0);
   });
 });

@@ -26,7 +26,7 @@ export function gpuUsage(
     const alone = !sharedUuids.has(uuid) && gpu?.foreign.length === 0;
     return bytes === 0 && alone ? (gpu.memoryUsedBytes ?? 0) : bytes;
   });
-  // Processes of a slice are listed under the whole device.
+  // Processes of a slice are listed under the whole device as well.
   const sliced = gpuUuids.some((uuid) => uuid.startsWith('MIG-'));
   const stray = sliced ? undefined : ours.find((user) => !gpuUuids.includes(user.uuid));
   return {

@@ -79,7 +79,7 @@ export class AdminClient {
     try {
       for await (const chunk of response as AsyncIterable<Buffer>) write(chunk);
     } catch (error) {
-      throw new OperatorError('unreachable', `the connection to ${this.address} broke off`, { cause: error });
+      throw brokenOff(error, this.address);
     }
     const digest = /sha-256=:([^:]+):/.exec(String(response.headers['content-digest']))?.[1];
     return digest === undefined ? undefined : Buffer.from(digest, 'base64').toString('hex');
@@ -95,7 +95,7 @@ export class AdminClient {
     try {
       yield* this.parts(response);
     } catch (error) {
-      throw new OperatorError('unreachable', `the connection to ${this.address} broke off`, { cause: error });
+      throw brokenOff(error, this.address);
     }
   }
 
@@ -115,7 +115,10 @@ export class AdminClient {
 
   private async call<T>(method: string, path: string, query: Query, body?: unknown): Promise<T> {
     const response = await this.open(method, path, query, body);
-    const text = await readAll(response);
+    // A server that is killed in the middle of an answer is as unreachable as one that is gone.
+    const text = await readAll(response).catch((error: unknown) => {
+      throw error instanceof OperatorError ? error : brokenOff(error, this.address);
+    });
     if (response.statusCode === undefined || response.statusCode >= 300) {
       throw failureFrom(response, text, this.address);
     }
@@ -123,7 +126,7 @@ export class AdminClient {
   }
 
   private async open(method: string, path: string, query: Query, body: unknown): Promise<IncomingMessage> {
-    const url = new URL(`/admin/v1/${path}`, this.target.url);
+    const url = new URL(`${this.target.url.pathname.replace(/\/+$/, '')}/admin/v1/${path}`, this.target.url);
     for (const [key, value] of Object.entries(query)) {
       if (value !== undefined) url.searchParams.set(key, String(value));
     }
@@ -170,6 +173,9 @@ function eventData(event: string): string[] {
   const lines = event.split(/\r?\n/).filter((line) => line.startsWith('data:'));
   return lines.length === 0 ? [] : [lines.map((line) => line.slice(5).trimStart()).join('\n')];
 }
+
+const brokenOff = (error: unknown, address: string): OperatorError =>
+  new OperatorError('unreachable', `the connection to ${address} broke off`, { cause: error });
 
 function connectFailure(error: NodeJS.ErrnoException, address: string): OperatorError {
   if (error instanceof OperatorError) return error;

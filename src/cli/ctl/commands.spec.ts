@@ -1,9 +1,7 @@
-import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { runLlmgw } from '../../../test/support/run-ctl.js';
 import { buildCtlProgram } from '../lean-runner.js';
 import type { CommanderCommand } from '../llmgw-command.js';
-import { SHELLS } from './completion-script.js';
 
 /** Every word users and scripts rely on, with its arguments and options; what is gone from here breaks them. */
 const PROMISED: Readonly<Record<string, string>> = {
@@ -26,8 +24,8 @@ const PROMISED: Readonly<Record<string, string>> = {
   cordon: '<node> --reason',
   uncordon: '<node>',
   drain: '<node> --gpu --plan --wait --deadline --stream-grace --allow-gap --reason --yes',
-  scale: '<model> <replicas>',
-  restart: '<model-or-replica>',
+  scale: '<model> <replicas> --wait',
+  restart: '<model-or-replica> --wait --allow-gap',
   logs: '<shard-or-replica> --follow --tail',
   'keys create': '',
   'keys list': '',
@@ -106,77 +104,3 @@ function helpOf(command: CommanderCommand): string {
   command.configureOutput({ writeOut: (part) => (text += part) }).outputHelp();
   return text;
 }
-
-const script = async (shell: string): Promise<string> => (await runLlmgw('ctl', 'completion', shell)).out;
-const has = (program: string): boolean => spawnSync(program, ['--version']).error === undefined;
-
-/** What bash would offer for the words, the last of which is being typed. */
-function offered(completion: string, words: readonly string[]): string[] {
-  const quoted = words.map((word) => `'${word}'`).join(' ');
-  // The stand-in answers what the completion asks the server for.
-  const program = `llmgw() { printf 'n1\\nn2\\n'; }
-${completion}
-COMP_WORDS=(${quoted}); COMP_CWORD=${words.length - 1}; _llmgw; printf '%s\\n' "\${COMPREPLY[@]}"`;
-  const { stdout, stderr } = spawnSync('bash', ['--norc', '-c', program], { encoding: 'utf8' });
-  expect(stderr).toBe('');
-  return stdout.split('\n').filter((line) => line !== '');
-}
-
-describe('completion', () => {
-  it.each(SHELLS)('for %s knows every command', async (shell) => {
-    const text = await script(shell);
-    for (const path of commands.keys()) expect(text).toContain(`ctl ${path}`);
-  });
-
-  it.skipIf(!has('bash')).each(['bash', 'zsh'])('for %s is well-formed', async (shell) => {
-    const { stderr, status } = spawnSync('bash', ['-n'], { input: await script(shell), encoding: 'utf8' });
-    expect({ stderr, status }).toEqual({ stderr: '', status: 0 });
-  });
-
-  // Neither is on every machine; where one is, it must at least read what it is given.
-  it.skipIf(!has('zsh'))('is read by zsh', async () => {
-    const { stderr } = spawnSync('zsh', ['-n'], { input: await script('zsh'), encoding: 'utf8' });
-    expect(stderr).toBe('');
-  });
-
-  it.skipIf(!has('fish'))('is read by fish', async () => {
-    const { stderr } = spawnSync('fish', ['--no-execute'], { input: await script('fish'), encoding: 'utf8' });
-    expect(stderr).toBe('');
-  });
-
-  it.skipIf(!has('bash')).each([
-    [
-      ['llmgw', ''],
-      ['server', 'agent', 'up', 'ctl'],
-    ],
-    [['llmgw', 'ctl', 'dr'], ['drain']],
-    [['llmgw', 'ctl', 'nodes', 'r'], ['remove']],
-    [
-      ['llmgw', 'ctl', 'drain', ''],
-      ['n1', 'n2', '--plan', '--wait'],
-    ],
-    [['llmgw', 'ctl', 'drain', 'n1', '--all'], ['--allow-gap']],
-    [
-      ['llmgw', 'ctl', '-o', 'json', 'node', 'n'],
-      ['n1', 'n2'],
-    ],
-    [
-      ['llmgw', 'ctl', 'nodes', '-o', ''],
-      ['table', 'wide', 'json', 'yaml', 'name'],
-    ],
-    [
-      ['llmgw', 'ctl', 'keys', 'revoke', 'n'],
-      ['n1', 'n2'],
-    ],
-    [
-      ['llmgw', 'ctl', 'completion', ''],
-      ['bash', 'zsh', 'fish'],
-    ],
-    [
-      ['llmgw', 'ctl', 'replicas', '--model', ''],
-      ['n1', 'n2'],
-    ],
-  ])('in bash, %j offers %j', async (words, expected) => {
-    expect(offered(await script('bash'), words)).toEqual(expect.arrayContaining(expected));
-  });
-});

@@ -9,6 +9,8 @@ export interface CommandWords {
   /** Words that may follow. */
   readonly words: readonly string[];
   readonly options: readonly string[];
+  /** Short forms by long one, e.g. `-o` of `--output`. */
+  readonly shorts?: Readonly<Record<string, string>>;
   /** `ctl` list whose ids may follow, e.g. `nodes`. */
   readonly ids?: string;
 }
@@ -100,21 +102,28 @@ const VALUES: Readonly<Record<string, { readonly words?: string; readonly ids?: 
 export function commandWordsOf(
   command: CommanderCommand,
   path: string,
-  inherited: readonly string[] = [],
+  inherited: Pick<CommandWords, 'options' | 'shorts'> = { options: [] },
 ): CommandWords[] {
   const own = command.options
     .map((option) => option.long ?? option.short ?? '')
     .filter((flag) => flag !== '');
-  const options = [...own, ...inherited];
+  const options = [...own, ...inherited.options];
+  const shorts = {
+    ...inherited.shorts,
+    ...Object.fromEntries(
+      command.options.flatMap(({ long, short }) => (long && short ? [[long, short]] : [])),
+    ),
+  };
   const ids = IDS[command.name()] ?? IDS[`${command.parent?.name() ?? ''} ${command.name()}`];
   return [
     {
       path,
       words: command.name() === 'completion' ? SHELLS : command.commands.map((sub) => sub.name()),
       options,
+      shorts,
       ...(ids === undefined ? {} : { ids }),
     },
-    ...command.commands.flatMap((sub) => commandWordsOf(sub, `${path} ${sub.name()}`, options)),
+    ...command.commands.flatMap((sub) => commandWordsOf(sub, `${path} ${sub.name()}`, { options, shorts })),
   ];
 }
 
@@ -123,14 +132,18 @@ export function completionScript(shell: Shell, commands: readonly CommandWords[]
     case 'bash':
       return bashScript(commands);
     case 'zsh':
-      // zsh runs bash completions through its own adapter.
-      return `autoload -U +X bashcompinit && bashcompinit\n${bashScript(commands)}`;
+      return `${ZSH_ADAPTER}${bashScript(commands)}`;
     case 'fish':
       return fishScript(commands);
   }
 }
 
-/** Walks the words typed so far to the deepest known command, then offers what may follow it. */
+/** zsh runs bash completions through its own adapter, which needs its completion to be on; a plain .zshrc does not have it. */
+const ZSH_ADAPTER = `(( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i; }
+autoload -Uz +X bashcompinit && bashcompinit
+`;
+
+/** Walks the words typed so far to the deepest known command, then offers what may follow it. No variable is `path`: zsh's is PATH. */
 function bashScript(commands: readonly CommandWords[]): string {
   const cases = commands.map(({ path, words, options, ids }) => {
     const fixed = [...words, ...options].join(' ');
@@ -142,17 +155,17 @@ function bashScript(commands: readonly CommandWords[]): string {
   );
   return `# llmgw completion: source <(llmgw ctl completion bash)
 _llmgw() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" path="" next word candidates=""
+  local current="\${COMP_WORDS[COMP_CWORD]}" at="" next word candidates=""
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    next="\${path:+$path }$word"
+    next="\${at:+$at }$word"
     case "$next" in
-      ${paths}) path="$next" ;;
+      ${paths}) at="$next" ;;
     esac
   done
-  case "$path" in
+  case "$at" in
 ${cases.join('\n')}
   esac
-  if [[ "$path" == ctl* ]]; then
+  if [[ "$at" == ctl* ]]; then
     case "\${COMP_WORDS[COMP_CWORD-1]}" in
 ${values.join('\n')}
     esac
@@ -175,7 +188,9 @@ function fishValue(path: string, option: string): string {
 }
 
 function fishScript(commands: readonly CommandWords[]): string {
-  const lines = commands.flatMap(({ path, words, options, ids }) => {
+  const lines = commands.flatMap(({ path, words, options, shorts, ids }) => {
+    const short = (long: string): string =>
+      shorts?.[long] === undefined ? '' : ` -s ${shorts[long].slice(1)}`;
     const condition = `__llmgw_at "${path}"`;
     const offer = [...words, ...options.filter((option) => !option.startsWith('--'))];
     return [
@@ -183,7 +198,8 @@ function fishScript(commands: readonly CommandWords[]): string {
       ...options
         .filter((option) => option.startsWith('--'))
         .map(
-          (option) => `complete -c llmgw -n '${condition}' -l ${option.slice(2)}${fishValue(path, option)}`,
+          (option) =>
+            `complete -c llmgw -n '${condition}'${short(option)} -l ${option.slice(2)}${fishValue(path, option)}`,
         ),
       ...(ids === undefined
         ? []

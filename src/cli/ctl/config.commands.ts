@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import type { ConfigPlanView, ReloadResultView } from '../../admin-api/views/configuration.js';
-import { EXIT } from '../../shared/errors.js';
+import { EXIT, OperatorError } from '../../shared/errors.js';
 import { QuietExit } from '../failure.js';
 import { GroupCommand, usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
@@ -69,15 +69,24 @@ export class CtlPlanCommand extends CtlCommandBase {
 
 async function readGiven(file: string): Promise<string> {
   try {
-    return await readFile(file, 'utf8');
+    return asText(file, await readFile(file));
   } catch (error) {
+    if (error instanceof OperatorError) throw error;
     throw usageError(`${file} cannot be read: ${(error as Error).message}`);
   }
 }
 
+/** As strict as the server is with its own file: a plan must not be kinder than the reload. */
+function asText(what: string, bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    throw usageError(`${what} is not UTF-8 text`);
+  }
+}
+
 async function readInput(): Promise<string> {
-  process.stdin.setEncoding('utf8');
-  let text = '';
-  for await (const chunk of process.stdin as AsyncIterable<string>) text += chunk;
-  return text;
+  const chunks: Buffer[] = [];
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) chunks.push(chunk);
+  return asText('standard input', Buffer.concat(chunks));
 }

@@ -87,6 +87,11 @@ export abstract class CtlCommandBase extends LlmgwCommand {
     await this.print(answer, this.format, '', false);
   }
 
+  /** Prints one piece of what goes on and on, behind the ones before. */
+  protected async showNext(answer: Answer): Promise<void> {
+    process.stdout.write(await this.text(answer, this.format, true));
+  }
+
   /** For commands whose answer has more than a name, which would be lost. */
   protected refuseNames(): void {
     this.refuseWatch();

@@ -15,6 +15,7 @@ import { CtlEventsCommand } from './events.command.js';
 import { CtlKeysCommand } from './keys.commands.js';
 import { CtlTokensCommand } from './tokens.commands.js';
 import { CtlConfigCommand, CtlPlanCommand } from './config.commands.js';
+import { kubectlEquivalent } from './kubectl-words.js';
 import { CtlLogsCommand } from './logs.command.js';
 import { CtlRestartCommand, CtlScaleCommand } from './model-change.commands.js';
 import { CtlCordonCommand, CtlDrainCommand, CtlUncordonCommand } from './schedule.commands.js';
@@ -66,6 +67,10 @@ export class CtlCommand extends GroupCommand {
     ['llmgw ctl replicas --model qwen -o wide', 'the copies of one model'],
     ['llmgw ctl explain-placement qwen', 'why a replica is where it is, or nowhere'],
   ] as const;
+
+  protected override equivalent(words: readonly string[]): string | undefined {
+    return kubectlEquivalent(words);
+  }
 
   @Option({
     flags: '--server <url>',

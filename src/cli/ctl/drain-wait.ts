@@ -9,10 +9,9 @@ import { drainWaits } from '../render/drain.js';
 import { count, span } from '../render/values.js';
 import type { AdminClient } from './admin-client.js';
 import { segment } from './ctl-base.js';
+import { Patience } from './patience.js';
 
 const LOOK_EVERY_MS = 1_000;
-/** A server that restarts is back within this; the drain goes on meanwhile. */
-const UNREACHABLE_MAX_MS = 120_000;
 /** Passes are no further apart than this. */
 const NEXT_PASS_MS = 5_000;
 /** After its deadline a drain that was allowed to force has only stops left: longer than any of them takes. */
@@ -24,7 +23,6 @@ export class DrainWait {
   readonly #told = new Map<string, string>();
   readonly #seen = new Set<string>();
   readonly #startedMs: number;
-  #silentSinceMs: number | undefined;
   #pastDeadlineMs: number | undefined;
   #live = false;
 
@@ -43,11 +41,11 @@ export class DrainWait {
       this.#say(`the drain goes on; \`llmgw ctl uncordon ${this.id}\` cancels it`);
       process.exit(EXIT.interrupted);
     };
+    const patience = new Patience(this.clock, (line) => this.#say(line));
     process.once('SIGINT', interrupted);
     try {
       for (;;) {
-        const node = await this.#look();
-        if (node !== undefined && (await this.#isOver(node))) return;
+        if ((await patience.ask(() => this.#look())) === true) return;
         await new Promise<void>((resolve) => this.clock.setTimer(LOOK_EVERY_MS, resolve));
       }
     } finally {
@@ -55,25 +53,10 @@ export class DrainWait {
     }
   }
 
-  /** The node, or undefined while the server is away: a restart of it ends no drain and no wait. */
-  async #look(): Promise<NodeDetailView | undefined> {
-    try {
-      const node = await this.client.get<NodeDetailView>(`nodes/${segment(this.id)}`);
-      this.#silentSinceMs = undefined;
-      return node;
-    } catch (error) {
-      if (!(error instanceof OperatorError) || error.code !== 'unreachable') throw error;
-      const nowMs = this.clock.monotonicMs();
-      if (this.#silentSinceMs === undefined) this.#say(`${error.message}; trying on, the drain needs no ctl`);
-      this.#silentSinceMs ??= nowMs;
-      if (nowMs - this.#silentSinceMs > UNREACHABLE_MAX_MS) throw error;
-      return undefined;
-    }
-  }
-
-  async #isOver(node: NodeDetailView): Promise<boolean> {
-    const { scheduling } = node;
+  /** True when the node is empty; throws what another end means. */
+  async #look(): Promise<boolean> {
     const { id } = this;
+    const { scheduling } = await this.client.get<NodeDetailView>(`nodes/${segment(id)}`);
     if (scheduling.target !== 'drained' || scheduling.sequence !== this.sequence) {
       throw new OperatorError('conflict', `the drain of ${id} was replaced: it is now ${scheduling.target}`);
     }

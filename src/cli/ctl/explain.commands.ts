@@ -44,7 +44,10 @@ export class CtlExplainPlacementCommand extends CtlCommandBase {
 })
 export class CtlExplainRequestCommand extends CtlCommandBase {
   protected override readonly examples = [
-    ['llmgw ctl explain-request 6f1c', 'the id is in the x-request-id header of every answer'],
+    [
+      'llmgw ctl explain-request 6f1c',
+      'the id is in the x-request-id header of every answer; its beginning is enough',
+    ],
   ] as const;
 
   override async run([id = '']: string[]): Promise<void> {

@@ -13,7 +13,9 @@ import {
 } from '../render/list-columns.js';
 import { renderTable, type Column } from '../render/table.js';
 import { usageError } from '../llmgw-command.js';
+import type { AdminClient } from './admin-client.js';
 import { CtlCommandBase, type Answer } from './ctl-base.js';
+import { getNode } from './detail.commands.js';
 import { CtlRemoveNodeCommand } from './remove-node.command.js';
 
 /** A list as a table, or one sentence when it is empty. */
@@ -45,6 +47,18 @@ export function labelFilter(
     };
   });
   return (labels) => tests.every((test) => test(labels));
+}
+
+/**
+ * The node that is or begins as given, looked up once: of `n1` and `n10` the first is meant by `n1`, and a name that no
+ * node has is an error and no empty list.
+ */
+function nodeMeant(client: AdminClient, given: string | undefined): () => Promise<string | undefined> {
+  let found: string | undefined;
+  return async () => {
+    if (given !== undefined) found ??= (await getNode(client, given)).id;
+    return found;
+  };
 }
 
 @SubCommand({ name: 'nodes', description: 'List the machines.', subCommands: [CtlRemoveNodeCommand] })
@@ -80,11 +94,11 @@ export class CtlGpusCommand extends CtlCommandBase {
   }
 
   override async run(_words: string[], options: { node?: string }): Promise<void> {
+    const meant = nodeMeant(this.client, options.node);
     await this.show(async () => {
+      const node = await meant();
       const { items } = await this.client.get<ListView<GpuView>>('gpus');
-      const gpus = items.filter(
-        ({ nodeId }) => options.node === undefined || nodeId.startsWith(options.node),
-      );
+      const gpus = items.filter(({ nodeId }) => node === undefined || nodeId === node);
       return listAnswer(gpus, GPU_COLUMNS, ({ uuid }) => uuid, 'no GPUs');
     });
   }
@@ -113,14 +127,12 @@ export class CtlReplicasCommand extends CtlCommandBase {
   }
 
   override async run(_words: string[], options: { model?: string; node?: string }): Promise<void> {
-    const { model, node } = options;
+    const meant = nodeMeant(this.client, options.node);
     await this.show(async () => {
+      const node = await meant();
+      const { model } = options;
       const { items } = await this.client.get<ListView<ReplicaSummaryView>>('replicas', { model });
-      const replicas = items.filter(
-        (replica) =>
-          (model === undefined || replica.model === model) &&
-          (node === undefined || replica.nodes.some((id) => id.startsWith(node))),
-      );
+      const replicas = items.filter(({ nodes }) => node === undefined || nodes.includes(node));
       return listAnswer(replicas, REPLICA_COLUMNS, ({ id }) => id, 'no replicas');
     });
   }

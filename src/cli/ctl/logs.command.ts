@@ -1,8 +1,18 @@
 import type { LogView } from '../../admin-api/views/status.js';
+import type { Timer } from '../../shared/clock.js';
+import { OperatorError } from '../../shared/errors.js';
 import { usageError } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { plainLines } from '../render/values.js';
 import { CtlCommandBase, segment } from './ctl-base.js';
+import { LogJoin, RESUME_LINES } from './log-join.js';
+
+/** Pause before a log that broke off is asked for again. */
+const AGAIN_MS = 1_000;
+/** How long the place where it broke off is searched in what comes. */
+const SEARCH_MS = 2_000;
+/** The server, or the agent of the node, is away. */
+const AWAY: ReadonlySet<string> = new Set(['unreachable', 'conflict']);
 
 interface LogsOptions {
   readonly follow?: boolean;
@@ -17,7 +27,7 @@ export class CtlLogsCommand extends CtlCommandBase {
     ['llmgw ctl logs qwen-x7k2p --previous', 'what the run before the last start wrote, wherever it was'],
   ] as const;
 
-  @Option({ flags: '-f, --follow', description: 'go on until interrupted' })
+  @Option({ flags: '-f, --follow', description: 'go on until the engine ends' })
   parseFollow(): boolean {
     return true;
   }
@@ -35,16 +45,54 @@ export class CtlLogsCommand extends CtlCommandBase {
 
   override async run([id = '']: string[], { follow, tail, previous }: LogsOptions): Promise<void> {
     this.refuseWatch();
+    if (follow === true && this.format !== 'table' && this.format !== 'wide')
+      throw usageError(`-o ${this.format} has no meaning with --follow: what is followed is the text itself`);
     const path = `shards/${segment(id)}/logs`;
     if (follow !== true) {
       const log = await this.client.get<LogView>(path, { tail, previous });
-      const text = this.format === 'json' ? JSON.stringify(log) : plainLines(log.text);
       if (previous === true) process.stderr.write(`the run before, on ${log.nodeId}:\n`);
-      process.stdout.write(text === '' || text.endsWith('\n') ? text : `${text}\n`);
+      const text = plainLines(log.text).replace(/\n$/, '');
+      await this.showOnce({
+        data: log,
+        names: [log.shardId],
+        lines: () => (text === '' ? [] : text.split('\n')),
+      });
       return;
     }
-    for await (const chunk of this.client.follow(path, { tail, previous, follow: true })) {
-      process.stdout.write(plainLines(chunk));
+    await this.follow(path, { tail, previous });
+  }
+
+  /** Until the engine ends. An agent or a server that is away for a while is no end of the log. */
+  private async follow(
+    path: string,
+    query: { tail?: string | undefined; previous?: boolean | undefined },
+  ): Promise<void> {
+    const join = new LogJoin();
+    let lines = query.tail;
+    let told = false;
+    for (let began = false; ;) {
+      let search: Timer | undefined;
+      try {
+        for await (const chunk of this.client.follow(path, { ...query, tail: lines, follow: true })) {
+          began = true;
+          told = false;
+          process.stdout.write(plainLines(join.take(chunk)));
+          if (join.isSearching)
+            search ??= this.clock.setTimer(SEARCH_MS, () => process.stdout.write(plainLines(join.giveUp())));
+        }
+        return;
+      } catch (error) {
+        const away = error instanceof OperatorError && AWAY.has(error.code);
+        if (!away || !began) throw error;
+        if (!told) process.stderr.write(`${error.message}; trying again\n`);
+      } finally {
+        search?.cancel();
+        if (join.isSearching) process.stdout.write(plainLines(join.giveUp()));
+      }
+      told = true;
+      lines = String(RESUME_LINES);
+      join.brokeOff();
+      await new Promise<void>((resolve) => this.clock.setTimer(AGAIN_MS, resolve));
     }
   }
 }

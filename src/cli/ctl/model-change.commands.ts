@@ -1,6 +1,6 @@
 /** `ctl scale`, `restart`: how many copies of a model run, and new ones in place of old. */
 import type { ModelDetailView, ModelResultView } from '../../admin-api/views/models.js';
-import { EXIT, OperatorError } from '../../shared/errors.js';
+import { OperatorError } from '../../shared/errors.js';
 import { usageError, type CommanderCommand } from '../llmgw-command.js';
 import { Option, SubCommand } from '../nest-commander-lean.js';
 import { count, plain } from '../render/values.js';
@@ -8,6 +8,7 @@ import { confirm } from './confirm.js';
 import type { AdminClient } from './admin-client.js';
 import { CtlCommandBase, segment, unknownObject, type Answer } from './ctl-base.js';
 import { getModel, getReplica } from './detail.commands.js';
+import { overruled, waitForModel } from './model-wait.js';
 
 const answer = (result: ModelResultView, done: string): Answer => ({
   data: result,
@@ -40,6 +41,7 @@ const notACount = (given: string) => usageError(`replicas must be a whole number
 export class CtlScaleCommand extends CtlCommandBase {
   protected override readonly examples = [
     ['llmgw ctl scale qwen 3', 'three copies, until the next scale'],
+    ['llmgw ctl scale qwen 3 --wait', 'and return when all three serve'],
   ] as const;
 
   override setCommand(command: CommanderCommand): this {
@@ -57,7 +59,15 @@ export class CtlScaleCommand extends CtlCommandBase {
     return true;
   }
 
-  override async run([given = '', replicas = '']: string[], options: { yes?: boolean }): Promise<void> {
+  @Option({ flags: '--wait', description: 'return when they are there; interrupting cancels nothing' })
+  parseWait(): boolean {
+    return true;
+  }
+
+  override async run(
+    [given = '', replicas = '']: string[],
+    options: { yes?: boolean; wait?: boolean },
+  ): Promise<void> {
     this.refuseWatch();
     if (!/^\d{1,6}$/.test(replicas)) throw notACount(replicas);
     const { name, desired } = await modelToChange(this.client, given);
@@ -67,6 +77,22 @@ export class CtlScaleCommand extends CtlCommandBase {
       replicas: Number(replicas),
     });
     await this.showOnce(answer(result, `${count(result.desired, 'replica')} wanted, was ${desired}`));
+    if (options.wait === true) await this.waitUntilScaled(name, result.desired);
+  }
+
+  /** Ends when exactly as many copies are there as were asked for, and all of them serve. */
+  private waitUntilScaled(model: string, asked: number): Promise<void> {
+    return waitForModel(this.client, this.clock, {
+      model,
+      what: 'the scaling',
+      left: ({ replicas, ready, desired }) => {
+        if (desired !== asked) throw overruled(model, desired);
+        if (replicas.length === asked && ready === asked) return undefined;
+        const surplus = replicas.length - asked;
+        const leaving = surplus > 0 ? `, ${surplus} on the way out` : '';
+        return `${ready} of ${asked} Ready${leaving}`;
+      },
+    });
   }
 }
 
@@ -86,14 +112,25 @@ export class CtlRestartCommand extends CtlCommandBase {
     return true;
   }
 
-  override async run([given = '']: string[], options: { wait?: boolean }): Promise<void> {
+  @Option({
+    flags: '--allow-gap',
+    description: 'where nothing is spare, stop an old copy before the new one loads',
+  })
+  parseAllowGap(): boolean {
+    return true;
+  }
+
+  override async run(
+    [given = '']: string[],
+    { wait, ...asked }: { wait?: boolean; allowGap?: boolean },
+  ): Promise<void> {
     this.refuseWatch();
     const target = await this.target(given);
     const before = await this.running(target);
-    const result = await this.client.post<ModelResultView>(`${target.path}/restart`, {});
+    const result = await this.client.post<ModelResultView>(`${target.path}/restart`, asked);
     const what = target.replica === undefined ? 'its replicas are being replaced' : 'is being replaced';
     await this.showOnce({ ...answer(result, what), names: [target.replica ?? target.model] });
-    if (options.wait === true) await this.waitUntilReplaced(target, before);
+    if (wait === true) await this.waitUntilReplaced(target, before);
   }
 
   /** A model by name or alias, else a replica by its whole id. */
@@ -117,32 +154,18 @@ export class CtlRestartCommand extends CtlCommandBase {
   }
 
   /** Ends when none of the copies of before runs and as many serve as are wanted. */
-  private async waitUntilReplaced(target: RestartTarget, before: readonly string[]): Promise<void> {
-    const interrupted = () => {
-      process.stderr.write('the restart goes on\n');
-      process.exit(EXIT.interrupted);
-    };
-    process.once('SIGINT', interrupted);
-    try {
-      let told = '';
-      for (;;) {
-        const model = await getModel(this.client, target.model);
-        const left = model.replicas.filter(({ id, generation }) => before.includes(`${id}@${generation}`));
-        if (left.length === 0 && model.ready >= model.desired) return;
-        const why = model.notDone.map(({ reason }) => reason.message)[0];
-        const line = `${count(left.length, 'old replica')} left, ${model.ready} of ${model.desired} Ready`;
-        const said = plain(why === undefined ? line : `${line}: ${why}`);
-        if (said !== told) process.stderr.write(`${plain(target.model)}: ${said}\n`);
-        told = said;
-        await new Promise<void>((resolve) => this.clock.setTimer(LOOK_EVERY_MS, resolve));
-      }
-    } finally {
-      process.off('SIGINT', interrupted);
-    }
+  private waitUntilReplaced({ model }: RestartTarget, before: readonly string[]): Promise<void> {
+    return waitForModel(this.client, this.clock, {
+      model,
+      what: 'the restart',
+      left: ({ replicas, ready, desired }) => {
+        const old = replicas.filter(({ id, generation }) => before.includes(`${id}@${generation}`));
+        if (old.length === 0 && ready >= desired) return undefined;
+        return `${count(old.length, 'old replica')} left, ${ready} of ${desired} Ready`;
+      },
+    });
   }
 }
-
-const LOOK_EVERY_MS = 1_000;
 
 interface RestartTarget {
   readonly path: string;

@@ -1,5 +1,5 @@
 import type { ListView } from '../../admin-api/views/answers.js';
-import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { ModelSummaryView, ModelTrafficView } from '../../admin-api/views/models.js';
 import type { EndpointView } from '../../admin-api/views/replicas.js';
 import type { StatusView } from '../../admin-api/views/status.js';
 import { OperatorError } from '../../shared/errors.js';
@@ -26,12 +26,13 @@ export class CtlTopCommand extends CtlCommandBase {
   }
 
   private async look(): Promise<TopData> {
-    const [status, endpoints, models] = await Promise.all([
+    const [status, endpoints, models, traffic] = await Promise.all([
       this.client.get<StatusView>('status'),
       this.client.get<ListView<EndpointView>>('endpoints'),
       this.models(),
+      this.client.get<ListView<ModelTrafficView>>('traffic'),
     ]);
-    return { status, endpoints: endpoints.items, models };
+    return { status, endpoints: endpoints.items, models, traffic: traffic.items };
   }
 
   /** A router-only server has none, and says so with a 404. */

@@ -50,7 +50,7 @@ function stepReason({ kind, reason, replaces, inflight = 0 }: ConfigStepView): s
 
 /** What a configuration would change, then what would happen because of it, then what would not. */
 export function renderPlan(plan: ConfigPlanView, surface: Surface): string[] {
-  if (!plan.changed) return ['nothing would change'];
+  if (!plan.changed) return plan.notes.map((note) => plain(note));
   const started = plan.steps.filter(({ kind }) => kind === 'starts').length;
   const ended = plan.steps.filter(({ kind }) => kind === 'leaves').length;
   const moved = plan.steps.length === 0 ? 'no replica is touched' : `${started} to start, ${ended} to stop`;

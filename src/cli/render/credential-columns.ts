@@ -34,8 +34,10 @@ export const KEY_COLUMNS: readonly Column<KeyView>[] = [
   { title: 'EXPIRES', cell: ({ expiresAt }, { nowMs }) => ends(expiresAt, nowMs) },
   {
     title: 'USED',
-    cell: ({ use }, { nowMs }) =>
-      use?.lastUsedAt === undefined ? undefined : `${age(use.lastUsedAt, nowMs)} ago`,
+    cell: ({ use, lastUsedAt: atEnd }, { nowMs }) => {
+      const lastUsedAt = use?.lastUsedAt ?? atEnd;
+      return lastUsedAt === undefined ? undefined : `${age(lastUsedAt, nowMs)} ago`;
+    },
     right: true,
   },
   { title: 'REQUESTS', cell: ({ use }) => use?.requestsTotal, right: true, wide: true },

@@ -54,6 +54,7 @@ export function renderStatus(status: StatusView, surface: Surface): string[] {
       ['Clients', addresses.client],
       ['Admin', addresses.admin],
       ['Agents', addresses.agent],
+      ['Certificates', certificateEnds(status, surface.nowMs)],
     ],
     surface,
   );
@@ -63,6 +64,12 @@ export function renderStatus(status: StatusView, surface: Surface): string[] {
     ...section('Needs a look', status.warnings.map(reasonLine), surface),
     ...section('Not done, and why', (plan?.notDone ?? []).map(notDoneLine), surface),
   ];
+}
+
+function certificateEnds({ certificates }: StatusView, nowMs: number): string | undefined {
+  const end = (at: string): string =>
+    Date.parse(at) > nowMs ? `ends ${until(at, nowMs)}` : `ended ${agoSince(at, nowMs)}`;
+  return certificates?.map(({ listener, endsAt }) => `${listener} ${end(endsAt)}`).join(', ');
 }
 
 const notDoneLine = ({ subject, reason }: { subject: string; reason: Reason }): string =>

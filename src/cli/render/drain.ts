@@ -10,13 +10,19 @@ const MOVE_COLUMNS: readonly Column<DrainMoveView>[] = [
   { title: 'IN FLIGHT', cell: (move) => move.inflight, right: true },
   {
     title: 'GOES TO',
-    cell: ({ target }) =>
-      target === undefined
-        ? 'nowhere'
-        : `${target.shards.map(({ nodeId }) => nodeId).join('+')} (${target.profile})`,
-    tone: ({ target }) => (target === undefined ? 'bad' : 'good'),
+    cell: ({ target, underWay }) => {
+      if (target !== undefined)
+        return `${target.shards.map(({ nodeId }) => nodeId).join('+')} (${target.profile})`;
+      return underWay === true ? 'is leaving' : 'nowhere';
+    },
+    tone: ({ target, underWay }) => (target === undefined && underWay !== true ? 'bad' : 'good'),
   },
-  { title: 'READY IN', cell: (move) => span(move.expectedReadyMs), right: true },
+  {
+    title: 'READY IN',
+    // How long it usually loads says nothing where it cannot.
+    cell: ({ target, expectedReadyMs }) => (target === undefined ? undefined : span(expectedReadyMs)),
+    right: true,
+  },
   {
     title: 'GAP',
     cell: gapText,
@@ -27,8 +33,9 @@ const MOVE_COLUMNS: readonly Column<DrainMoveView>[] = [
 ];
 
 /** Streams of a copy that is stopped first end before its successor can load, so they come on top. */
-function gapText({ gapMs, target, inflight }: DrainMoveView): string {
+function gapText({ gapMs, target, inflight, underWay }: DrainMoveView): string {
   if (gapMs === 0) return 'none';
+  if (gapMs === undefined && underWay === true) return 'unknown';
   if (gapMs !== undefined) return `${span(gapMs)}${inflight > 0 ? ' + streams' : ''}`;
   return target === undefined ? 'until there is room' : 'unknown';
 }

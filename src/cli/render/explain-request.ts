@@ -19,6 +19,7 @@ export interface RequestView {
   readonly stream?: boolean;
   readonly bodyBytes?: number;
   readonly estimatedPromptTokens?: number;
+  readonly queuedBehind?: number;
   readonly phases?: readonly { readonly phase: string; readonly atMs: number }[];
   readonly choices?: readonly ChoiceView[];
   readonly attempts?: readonly AttemptView[];
@@ -92,6 +93,7 @@ function headline(view: RequestView, surface: Surface): string[] {
     view.estimatedPromptTokens === undefined
       ? undefined
       : `about ${view.estimatedPromptTokens} prompt tokens`,
+    view.queuedBehind === undefined ? undefined : `${view.queuedBehind} waited when it had to wait`,
     usageText(view.usage, predictedTokens(view)),
   ];
   const tone = view.error !== undefined || (view.status ?? 200) >= 400 ? 'bad' : 'good';

@@ -19,7 +19,7 @@ export const NODE_COLUMNS: readonly Column<NodeSummaryView>[] = [
     tone: ({ state, scheduling }) =>
       toneOf(state === 'connected' && scheduling.state !== 'schedulable' ? scheduling.state : state),
   },
-  { title: 'GPUS', cell: ({ gpus }) => (gpus.total === 0 ? '0' : `${gpus.free} of ${gpus.total} free`) },
+  { title: 'GPUS', cell: ({ gpus }) => (gpus.total === 0 ? '0' : `${gpus.free} of ${gpus.total} empty`) },
   { title: 'REPLICAS', cell: ({ replicas }) => replicas.length, right: true },
   {
     title: 'ENGINES',

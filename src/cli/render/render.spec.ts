@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ConfigPlanView } from '../../admin-api/views/configuration.js';
 import type { KeyView, TokenView } from '../../admin-api/views/credentials.js';
-import type { ModelDetailView, PlacementView } from '../../admin-api/views/models.js';
+import type { ModelDetailView, ModelTrafficView, PlacementView } from '../../admin-api/views/models.js';
 import type {
   GpuView,
   NodeDetailView,
@@ -137,6 +137,13 @@ const ENDPOINTS: EndpointView[] = [
     outstandingTokens: 5_120,
     requestsTotal: 4_021,
     failuresTotal: 0,
+    promptTokensTotal: 2_400_000,
+    completionTokensTotal: 401_000,
+    cachedTokensTotal: 1_700_000,
+    firstTokenP50Ms: 84,
+    firstTokenP90Ms: 1_310,
+    cachedShare: 0.713,
+    engineWaiting: 2,
     nodeId: 'n1',
     lastByteAgeMs: 12,
   },
@@ -154,6 +161,24 @@ const ENDPOINTS: EndpointView[] = [
     outstandingTokens: 0,
     requestsTotal: 17,
     failuresTotal: 9,
+    promptTokensTotal: 900,
+    completionTokensTotal: 80,
+    cachedTokensTotal: 0,
+  },
+];
+
+const TRAFFIC: ModelTrafficView[] = [
+  {
+    model: 'qwen',
+    requestsTotal: 4_040,
+    failuresTotal: 12,
+    queueDepth: 3,
+    promptTokensTotal: 2_400_000,
+    completionTokensTotal: 401_000,
+    cachedTokensTotal: 1_700_000,
+    firstTokenP50Ms: 84,
+    firstTokenP90Ms: 1_310,
+    cachedShare: 0.713,
   },
 ];
 
@@ -489,6 +514,7 @@ describe('what an operator sees', () => {
         {
           replicaId: 'big-1',
           model: 'big',
+          expectedReadyMs: 264,
           inflight: 0,
           reason: { code: 'no_place', message: 'no other node has 8 GPUs' },
         },
@@ -508,9 +534,15 @@ describe('what an operator sees', () => {
     const before = {
       status: { ...STATUS, uptimeMs: STATUS.uptimeMs - 2_000 },
       models: [],
-      endpoints: ENDPOINTS.map((endpoint) => ({ ...endpoint, requestsTotal: endpoint.requestsTotal - 9 })),
+      traffic: TRAFFIC.map((model) => ({ ...model, failuresTotal: model.failuresTotal - 3 })),
+      endpoints: ENDPOINTS.map((endpoint) => ({
+        ...endpoint,
+        requestsTotal: endpoint.requestsTotal - 9,
+        completionTokensTotal: endpoint.completionTokensTotal - 80,
+      })),
     };
-    await golden(renderTop({ status: STATUS, models: [], endpoints: ENDPOINTS }, before, SURFACE), 'top');
+    const now = { status: STATUS, models: [], endpoints: ENDPOINTS, traffic: TRAFFIC };
+    await golden(renderTop(now, before, SURFACE), 'top');
   });
 });
 

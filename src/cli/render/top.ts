@@ -1,5 +1,5 @@
 /** The live view: who is busy, how fast, and what fails. */
-import type { ModelSummaryView } from '../../admin-api/views/models.js';
+import type { ModelSummaryView, ModelTrafficView } from '../../admin-api/views/models.js';
 import type { EndpointView } from '../../admin-api/views/replicas.js';
 import type { StatusView } from '../../admin-api/views/status.js';
 import { paint, type Surface } from './style.js';
@@ -10,15 +10,45 @@ export interface TopData {
   readonly status: StatusView;
   readonly endpoints: readonly EndpointView[];
   readonly models: readonly ModelSummaryView[];
+  readonly traffic: readonly ModelTrafficView[];
 }
 
-/** An endpoint with what happened since the look before. */
-interface Row extends EndpointView {
+/** What happened since the look before. */
+interface Rates {
   readonly perSecond?: number;
   readonly failuresPerSecond?: number;
+  readonly tokensPerSecond?: number;
 }
 
-const COLUMNS: readonly Column<Row>[] = [
+type EndpointRow = EndpointView & Rates;
+type ModelRow = ModelTrafficView & Rates;
+
+/** What is shown of models and endpoints alike. */
+const TRAFFIC: readonly Column<(EndpointView | ModelTrafficView) & Rates>[] = [
+  { title: 'REQ/S', cell: ({ perSecond }) => rate(perSecond), right: true },
+  {
+    title: 'FAIL/S',
+    cell: ({ failuresPerSecond }) => rate(failuresPerSecond),
+    right: true,
+    tone: ({ failuresPerSecond }) => ((failuresPerSecond ?? 0) > 0 ? 'bad' : undefined),
+  },
+  { title: 'TOK/S', cell: ({ tokensPerSecond }) => rate(tokensPerSecond), right: true },
+  { title: 'TTFT', cell: ({ firstTokenP50Ms }) => firstTokenP50Ms && span(firstTokenP50Ms), right: true },
+  { title: 'P90', cell: ({ firstTokenP90Ms }) => firstTokenP90Ms && span(firstTokenP90Ms), right: true },
+  {
+    title: 'CACHED',
+    cell: ({ cachedShare }) => (cachedShare === undefined ? undefined : `${Math.round(100 * cachedShare)}%`),
+    right: true,
+  },
+];
+
+const MODEL_COLUMNS: readonly Column<ModelRow>[] = [
+  { title: 'MODEL', cell: (row) => row.model, shrinks: true },
+  { title: 'QUEUE', cell: (row) => row.queueDepth, right: true },
+  ...TRAFFIC,
+];
+
+const ENDPOINT_COLUMNS: readonly Column<EndpointRow>[] = [
   { title: 'ENDPOINT', cell: (row) => row.id },
   { title: 'STATE', cell: (row) => row.state, tone: 'state' },
   { title: 'MODELS', cell: ({ models }) => models.join(','), shrinks: true },
@@ -30,13 +60,8 @@ const COLUMNS: readonly Column<Row>[] = [
     right: true,
   },
   { title: 'TOKENS DUE', cell: (row) => row.outstandingTokens, right: true },
-  { title: 'REQ/S', cell: ({ perSecond }) => rate(perSecond), right: true },
-  {
-    title: 'FAIL/S',
-    cell: ({ failuresPerSecond }) => rate(failuresPerSecond),
-    right: true,
-    tone: ({ failuresPerSecond }) => ((failuresPerSecond ?? 0) > 0 ? 'bad' : undefined),
-  },
+  { title: 'QUEUE', cell: (row) => row.engineWaiting, right: true },
+  ...TRAFFIC,
   {
     title: 'LAST BYTE',
     cell: ({ lastByteAgeMs }) => (lastByteAgeMs === undefined ? undefined : ago(lastByteAgeMs)),
@@ -49,8 +74,22 @@ const rate = (perSecond: number | undefined): string | undefined => perSecond?.t
 export function renderTop(now: TopData, before: TopData | undefined, surface: Surface): string[] {
   const { status, models } = now;
   const missing = models.filter(({ ready, desired }) => ready < desired);
+  const seconds = before === undefined ? 0 : (status.uptimeMs - before.status.uptimeMs) / 1_000;
+  const passed = now.traffic.map((row) =>
+    withRates(
+      row,
+      before?.traffic.find(({ model }) => model === row.model),
+      seconds,
+    ),
+  );
   const rows = now.endpoints
-    .map((endpoint) => withRates(endpoint, now, before))
+    .map((row) =>
+      withRates(
+        row,
+        before?.endpoints.find((last) => isSame(last, row)),
+        seconds,
+      ),
+    )
     .toSorted((a, b) => b.inflight - a.inflight || a.id.localeCompare(b.id));
   return [
     paint(
@@ -65,21 +104,24 @@ export function renderTop(now: TopData, before: TopData | undefined, surface: Su
         surface,
       ),
     ),
+    ...(passed.length === 0 ? [] : ['', ...renderTable(MODEL_COLUMNS, passed, surface)]),
     '',
-    ...(rows.length === 0 ? ['no endpoints'] : renderTable(COLUMNS, rows, surface)),
+    ...(rows.length === 0 ? ['no endpoints'] : renderTable(ENDPOINT_COLUMNS, rows, surface)),
   ];
 }
 
-function withRates(endpoint: EndpointView, now: TopData, before: TopData | undefined): Row {
-  const last = before?.endpoints.find(
-    ({ id, generation }) => id === endpoint.id && generation === endpoint.generation,
-  );
-  const seconds = before === undefined ? 0 : (now.status.uptimeMs - before.status.uptimeMs) / 1_000;
-  // A server that was restarted in between counts from zero again.
-  if (last === undefined || seconds <= 0) return endpoint;
+const isSame = (a: EndpointView, b: EndpointView): boolean => a.id === b.id && a.generation === b.generation;
+
+type Counted = Pick<EndpointView, 'requestsTotal' | 'failuresTotal' | 'completionTokensTotal'>;
+
+/** @param seconds since `last` was seen; none where it was not, or where the server was restarted and counts from zero again */
+function withRates<T extends Counted>(row: T, last: T | undefined, seconds: number): T & Rates {
+  if (last === undefined || seconds <= 0) return row;
+  const since = (of: (counted: T) => number) => Math.max(0, of(row) - of(last)) / seconds;
   return {
-    ...endpoint,
-    perSecond: Math.max(0, endpoint.requestsTotal - last.requestsTotal) / seconds,
-    failuresPerSecond: Math.max(0, endpoint.failuresTotal - last.failuresTotal) / seconds,
+    ...row,
+    perSecond: since(({ requestsTotal }) => requestsTotal),
+    failuresPerSecond: since(({ failuresTotal }) => failuresTotal),
+    tokensPerSecond: since(({ completionTokensTotal }) => completionTokensTotal),
   };
 }

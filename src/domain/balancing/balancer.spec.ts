@@ -4,6 +4,7 @@ import { LearnedRates } from '../request/learned-rates.js';
 import { POLICY_NAMES } from './candidate.js';
 import type { Candidate, ChooseContext, HealthVerdict, PolicyName, RequestFacts } from './candidate.js';
 import { EndpointLoad } from './endpoint-load.js';
+import { prospectOf } from './balancer.js';
 import { createBalancer } from './policies.js';
 import { PrefixIndex } from './prefix-index.js';
 import { mix32 } from './text-hash.js';
@@ -252,6 +253,56 @@ describe('properties', () => {
           expect(may).toContain(choice.endpoint);
           if (choice.because === 'ranked') expect(choice.endpoint.state).toBe('serving');
           expect(choice.candidates!.filter((c) => c.rejected === undefined)).toHaveLength(1);
+        },
+      ),
+    );
+  });
+});
+
+describe('prospectOf', () => {
+  const state = fc.constantFrom<HealthVerdict>(
+    'serving',
+    'serving',
+    'cooling_down',
+    'ejected',
+    'trial_due',
+    'trial_running',
+  );
+  const one = fc.record({
+    state,
+    full: fc.boolean(),
+    draining: fc.nat(5).map((n) => n === 0),
+    weight: fc.constantFrom(0, 1, 2),
+    pool: fc.constantFrom('blue', 'green', 'red'),
+    tried: fc.nat(3).map((n) => n === 0),
+  });
+
+  it('finds a way exactly when the choice does, whatever the policy and the split', () => {
+    const split = fc.record({
+      pool: fc.constantFrom(undefined, 'blue'),
+      otherSides: fc.constantFrom(undefined, ['green']),
+      closedPools: fc.constantFrom<string[] | undefined>(undefined, ['red']),
+    });
+    fc.assert(
+      fc.property(
+        fc.array(one, { maxLength: 5 }),
+        split,
+        fc.constantFrom(...POLICY_NAMES),
+        (many, pools, policy) => {
+          const endpoints = many.map(({ full, state: verdict, draining, weight, pool }, i) =>
+            endpoint(`e${i}`, { state: verdict, draining, weight, pool, maxConcurrency: full ? 0 : 5 }),
+          );
+          const tried = endpoints.filter((_, i) => many[i]?.tried === true).map(({ id }) => id);
+          const prospect = prospectOf(endpoints, { ...REQUEST, ...pools }, { nowMs: 0, tried });
+          const choice = balancerOf(policy).choose(endpoints, { ...REQUEST, ...pools }, context({ tried }));
+          expect(prospect === 'now').toBe(choice.endpoint !== undefined);
+          if (choice.endpoint === undefined && choice.because === 'at_capacity')
+            expect(prospect).toBe('later');
+          const left = endpoints.some(
+            ({ id, weight, draining, pool }) =>
+              !tried.includes(id) && weight > 0 && !draining && pools.closedPools?.includes(pool) !== true,
+          );
+          expect(prospect === 'never').toBe(!left);
         },
       ),
     );

@@ -187,8 +187,41 @@ export class Balancer {
   }
 }
 
+/** Whether an endpoint would be found for a request: at once, perhaps later, or never among these. */
+export type Prospect = 'now' | 'later' | 'never';
+
+/**
+ * What `choose` would come to, without choosing: for requests that wait, of whom most cannot go each time one ends
+ * somewhere. Room alone says little: endpoints that are out for faults have plenty of it.
+ */
+export function prospectOf(
+  candidates: readonly Candidate[],
+  request: Pick<RequestFacts, 'model' | 'closedPools'>,
+  context: Pick<ChooseContext, 'nowMs' | 'tried'>,
+): Prospect {
+  let serving = false;
+  let room = false;
+  let full = false;
+  for (const candidate of candidates) {
+    if (misfit(candidate, request, false) !== undefined) continue;
+    const verdict = candidate.health.verdict(context.nowMs);
+    if (verdict === 'serving') serving = true;
+    const reason = unavailable(candidate, context);
+    if (reason === 'at_capacity') full = true;
+    if (reason !== undefined) continue;
+    if (verdict === 'serving' || (verdict === 'trial_due' && context.tried.length === 0)) return 'now';
+    room = true;
+  }
+  if (room) return serving ? 'later' : 'now';
+  return full ? 'later' : 'never';
+}
+
 /** Why the candidate can never take this request, whatever its state; `picky`: only the wanted side of a split will do. */
-function misfit(candidate: Candidate, request: RequestFacts, picky: boolean): RejectReason | undefined {
+function misfit(
+  candidate: Candidate,
+  request: Pick<RequestFacts, 'model' | 'pool' | 'otherSides' | 'closedPools'>,
+  picky: boolean,
+): RejectReason | undefined {
   if (!candidate.models.has(request.model)) return 'not_serving_model';
   if (candidate.draining) return 'draining';
   if (!(candidate.weight > 0)) return 'zero_weight';
@@ -200,7 +233,10 @@ function misfit(candidate: Candidate, request: RequestFacts, picky: boolean): Re
 }
 
 /** Why the candidate cannot take this request now, its health apart. */
-function unavailable(candidate: Candidate, context: ChooseContext): RejectReason | undefined {
+function unavailable(
+  candidate: Candidate,
+  context: Pick<ChooseContext, 'tried'>,
+): 'excluded_by_retry' | 'at_capacity' | undefined {
   if (context.tried.includes(candidate.id)) return 'excluded_by_retry';
   return candidate.load.requests >= candidate.maxConcurrency ? 'at_capacity' : undefined;
 }

@@ -13,7 +13,8 @@ export interface SplitVerdict {
 /** A model's canaries, made ready once per table so that a request only draws. */
 export class CanarySplit {
   private readonly targets;
-  private readonly closedPools: readonly string[] | undefined;
+  /** Pools that get nothing, whatever happens. */
+  readonly closedPools: readonly string[] | undefined;
   private readonly openPools: readonly string[] | undefined;
 
   constructor(sides: readonly CanarySide[]) {

@@ -38,10 +38,10 @@ function ask(...parts: Uint8Array[]): RequestFacts {
 }
 
 /** A router of four endpoints, or as many as named. */
-function fleet(ids = ['a', 'b', 'c', 'd']) {
+function fleet(ids = ['a', 'b', 'c', 'd'], changes: readonly Partial<Candidate>[] = []) {
   const index = new PrefixIndex();
   const balancer = createBalancer('prefixAware', index);
-  const endpoints = ids.map((id) => endpoint(id));
+  const endpoints = ids.map((id, i) => endpoint(id, changes[i]));
   let lot = 1;
   const context: ChooseContext = {
     nowMs: 0,
@@ -167,6 +167,18 @@ describe('choice', () => {
     }
   });
 
+  it('prefers the replica that writes its answers faster, where both write equally much', () => {
+    const { send, endpoints } = fleet(['slow', 'fast']);
+    for (const e of endpoints) e.load.acquire(0, 5_000, 0).prefilled(0);
+    for (let i = 0; i < 200; i++) endpoints[0]!.rates.decoded(100, 10);
+    for (let i = 0; i < 200; i++) endpoints[1]!.rates.decoded(100, 1);
+    for (let i = 0; i < 10; i++) {
+      const { to, lease } = send(ask(text(i, 500)));
+      expect(to.id).toBe('fast');
+      lease.release();
+    }
+  });
+
   it('takes what others send to an engine into account', () => {
     const { send, endpoints } = fleet(['a', 'b']);
     endpoints[0]!.load.scraped({ runningRequests: 20, waitingRequests: 30 }, 0);
@@ -215,6 +227,44 @@ describe('bounded load', () => {
         expect(endpoints.map((e) => e.load.requests)).toEqual([0, 0, 0, 0]);
       }),
       { numRuns: 60 },
+    );
+  });
+
+  it('whatever caches, speeds and loads are, nobody is given more while it has twice the mean to compute', () => {
+    const state = fc.record({
+      uncached: fc.integer({ min: 0, max: 20_000 }),
+      cached: fc.integer({ min: 0, max: 60_000 }),
+      requests: fc.nat(3),
+      tokensPerSecond: fc.constantFrom(500, 8_000, 100_000),
+      weight: fc.constantFrom(1, 1, 3),
+    });
+    const step = fc.record({ prefix: fc.nat(2), ownTokens: fc.integer({ min: 1, max: 2_000 }) });
+    fc.assert(
+      fc.property(
+        fc.array(state, { minLength: 2, maxLength: 6 }),
+        fc.array(step, { maxLength: 30 }),
+        (states, steps) => {
+          const { send, endpoints } = fleet(
+            states.map((_, i) => `e${i}`),
+            states.map(({ weight }) => ({ weight })),
+          );
+          states.forEach(({ uncached, cached, requests, tokensPerSecond }, i) => {
+            const { load, rates } = endpoints[i]!;
+            for (let n = 0; n < requests; n++) load.acquire(uncached, 100, 0, cached);
+            for (let n = 0; n < 50; n++) rates.firstToken(1_000 + n, (1_000 + n) / tokensPerSecond);
+          });
+          steps.forEach(({ prefix, ownTokens }, i) => {
+            const request = ask(text(prefix, 3_000), text(1_000 + i, ownTokens));
+            const due = endpoints.map((e) => e.load.outstandingTokens);
+            const { to } = send(request);
+            const size = request.promptTokens + request.outputTokens;
+            const share = to.weight / endpoints.reduce((sum, e) => sum + e.weight, 0);
+            const fair = (due.reduce((sum, n) => sum + n, 0) + size) * share;
+            expect(due[endpoints.indexOf(to)]).toBeLessThanOrEqual(2 * Math.max(fair, 2 * size));
+          });
+        },
+      ),
+      { numRuns: 150 },
     );
   });
 });

@@ -1,5 +1,6 @@
 import type { Ranking, Scan } from './balancer.js';
 import type { Candidate, ChooseContext, RequestFacts } from './candidate.js';
+import type { EndpointLoad } from './endpoint-load.js';
 import { BOUND_FACTOR, BOUND_SLACK_REQUESTS } from './load-bound.js';
 import type { ReusePrediction } from './prefix-cache-model.js';
 import { PrefixHeat } from './prefix-heat.js';
@@ -8,13 +9,17 @@ import { bytesOfBlocks } from './prompt-chain.js';
 import { rendezvousScore } from './text-hash.js';
 
 /**
- * No endpoint holds more than this times the mean of outstanding tokens (by weight), its requests' whole prompts
- * included: they fill its KV cache, and a full one makes everything wait for somebody's last token. The promise is
+ * No endpoint is given more while it has this times the mean of outstanding tokens (by weight). Of what it has to
+ * compute, so that nobody waits behind twice what others have to do; and of what it holds, cached parts of prompts
+ * included, for that fills its KV cache, and a full one makes everything wait for somebody's last token. The promise is
  * twice; the tenth below it is for answers that get longer than estimated.
  */
-const HELD_BOUND = 1.9;
-/** Requests any endpoint may hold whatever the mean: at night the mean is a fraction of one request. */
-const HELD_SLACK_REQUESTS = 2;
+const TOKEN_BOUND = 1.9;
+/**
+ * So many requests any endpoint may have whatever the mean, which at night is a fraction of one request; where tokens to
+ * compute are counted, so many of this one's size.
+ */
+const SLACK_REQUESTS = 2;
 
 /**
  * What computing a prompt costs beyond this request's own wait, in shares of it: the time is taken from others that
@@ -63,7 +68,10 @@ interface Survey {
   /** Weights times relative speed. */
   shares: number;
   meanRate: number;
+  /** Of all candidates and this request, to compute and to hold. */
+  dueTokens: number;
   heldTokens: number;
+  /** This one included. */
   requests: number;
   mostCached: number;
   /** Hash of the longest stretch of the prompt that any candidate has cached; undefined when none has any. */
@@ -89,6 +97,7 @@ export class PrefixAware implements Ranking {
     weights: 0,
     shares: 0,
     meanRate: 0,
+    dueTokens: 0,
     heldTokens: 0,
     requests: 0,
     mostCached: 0,
@@ -118,6 +127,7 @@ export class PrefixAware implements Ranking {
     const survey = this.survey;
     survey.weights = 0;
     survey.meanRate = 0;
+    survey.dueTokens = 0;
     survey.heldTokens = request.promptTokens + request.outputTokens;
     survey.requests = 1;
     survey.mostCached = 0;
@@ -127,6 +137,7 @@ export class PrefixAware implements Ranking {
       const candidate = scan.eligible[at]!;
       survey.weights += candidate.weight;
       survey.meanRate += candidate.rates.prefillTokensPerSecond / scan.count;
+      survey.dueTokens += candidate.load.outstandingTokens;
       survey.heldTokens += candidate.load.heldTokens;
       survey.requests += candidate.load.requests;
       const blocks = this.cachedBlocks(candidate, request);
@@ -138,6 +149,7 @@ export class PrefixAware implements Ranking {
       this.intake[at] = intake;
       intakes += intake;
     }
+    survey.dueTokens += request.outputTokens + Math.max(0, request.promptTokens - survey.mostCached);
     survey.prefixHash = mostBlocks === 0 ? undefined : request.chain?.words[2 * mostBlocks - 2];
     survey.hot = this.isHot(survey.prefixHash, scan.count);
     survey.meanIntake = Math.max(INTAKE_FLOOR_BYTES, intakes / scan.count);
@@ -145,22 +157,39 @@ export class PrefixAware implements Ranking {
     for (let at = 0; at < scan.count; at++) survey.shares += this.capacity(scan.eligible[at]!);
   }
 
-  /** Marks who is over a bound; the least loaded never is. */
+  /**
+   * Marks who is over a bound. Whoever has the least to compute per weight never is over the first one; those that follow
+   * hold only where they leave somebody.
+   */
   private bound(scan: Scan, request: RequestFacts): void {
-    const { heldTokens, weights, mostCached, hot } = this.survey;
-    let roomElsewhere = false;
+    const { dueTokens, heldTokens, weights } = this.survey;
+    const slackTokens = SLACK_REQUESTS * (request.promptTokens + request.outputTokens);
+    let left = 0;
     for (let at = 0; at < scan.count; at++) {
-      const candidate = scan.eligible[at]!;
-      const mean = (heldTokens * candidate.weight) / weights;
-      const { load } = candidate;
-      const over = load.requests >= HELD_SLACK_REQUESTS && load.heldTokens > HELD_BOUND * mean;
+      const { load, weight } = scan.eligible[at]!;
+      const share = weight / weights;
+      const over = load.outstandingTokens > TOKEN_BOUND * Math.max(slackTokens, dueTokens * share);
       scan.overBound[at] = over ? 1 : 0;
+      if (!over && !holdsTooMuch(load, heldTokens * share)) left += 1;
+    }
+    for (let at = 0; at < scan.count && left > 0; at++) {
+      const { load, weight } = scan.eligible[at]!;
+      if (holdsTooMuch(load, (heldTokens * weight) / weights)) scan.overBound[at] = 1;
+    }
+    this.boundHot(scan, request);
+  }
+
+  /** One prefix that everybody asks for must not gather everybody in one place. */
+  private boundHot(scan: Scan, request: RequestFacts): void {
+    const { mostCached, hot } = this.survey;
+    if (mostCached < MOSTLY_CACHED * request.promptTokens) return;
+    let roomElsewhere = false;
+    for (let at = 0; at < scan.count && !roomElsewhere; at++) {
       // A prefix that others have costs nothing to spread, and a hot one is soon worth computing again.
       const same = hot || scan.cached[at]! >= SAME_REUSE * mostCached;
-      roomElsewhere ||= !over && same && this.isBelowHotBound(candidate);
+      roomElsewhere = scan.overBound[at] === 0 && same && this.isBelowHotBound(scan.eligible[at]!);
     }
-    const affine = mostCached >= MOSTLY_CACHED * request.promptTokens;
-    if (!affine || !roomElsewhere) return;
+    if (!roomElsewhere) return;
     for (let at = 0; at < scan.count; at++) {
       if (!this.isBelowHotBound(scan.eligible[at]!)) scan.overBound[at] = 1;
     }
@@ -247,4 +276,8 @@ export class PrefixAware implements Ranking {
     const relative = candidate.rates.prefillTokensPerSecond / this.survey.meanRate;
     return relative < SPEED_ALIKE && relative > 1 / SPEED_ALIKE ? 1 : relative;
   }
+}
+
+function holdsTooMuch({ requests, heldTokens }: EndpointLoad, fairTokens: number): boolean {
+  return requests >= SLACK_REQUESTS && heldTokens > TOKEN_BOUND * fairTokens;
 }

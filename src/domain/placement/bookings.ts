@@ -3,7 +3,7 @@
  * because each knows something the other does not: a record holds a place before any report shows it, a report shows a leftover
  * whose record is gone. Written to as places are decided within the pass, so that two decisions never see the same hole.
  */
-import type { GpuReport, ShardAssignment } from '../cluster.js';
+import type { GpuReport, NodeView, ShardAssignment } from '../cluster.js';
 
 /** One holder of a device. */
 export interface GpuHolder {
@@ -35,8 +35,37 @@ const empty = (): NodeBookings => ({
 
 const NOTHING: NodeBookings = empty();
 
+/** Devices that more than one node reports, each with these nodes. */
+export type SharedDevices = ReadonlyMap<string, readonly string[]>;
+
+const NOTHING_SHARED: SharedDevices = new Map();
+
+/**
+ * Two agents on one machine, or one that came back under another node id, report the same devices: what one node holds is then
+ * held on the other too. Declared devices are named by whoever declared them, so an equal name says nothing there.
+ */
+export function sharedDevices(nodes: readonly Pick<NodeView, 'id' | 'gpus'>[]): SharedDevices {
+  const first = new Map<string, string>();
+  const shared = new Map<string, string[]>();
+  for (const { id, gpus } of nodes)
+    for (const { uuid, vendor } of gpus) {
+      if (vendor === 'static') continue;
+      const other = first.get(uuid);
+      if (other === undefined) first.set(uuid, id);
+      else shared.set(uuid, [...(shared.get(uuid) ?? [other]), id]);
+    }
+  return shared;
+}
+
 export class Bookings {
   readonly #nodes = new Map<string, NodeBookings>();
+  readonly #shared: SharedDevices;
+  /** Pages that may be written to; undefined = all. */
+  #own: ReadonlySet<string> | undefined;
+
+  constructor(shared: SharedDevices = NOTHING_SHARED) {
+    this.#shared = shared;
+  }
 
   /** What is held on a node; never to be written to by callers. */
   on(nodeId: string): NodeBookings {
@@ -50,7 +79,10 @@ export class Bookings {
   ): void {
     const node = this.#node(shard.nodeId);
     node.revision += 1;
-    for (const uuid of shard.gpuUuids) this.#bookGpu(node, uuid, model, shard);
+    for (const uuid of shard.gpuUuids) {
+      this.#bookGpu(node, uuid, model, shard);
+      for (const twin of this.#twins(uuid, shard.nodeId)) this.#bookGpu(twin, uuid, model, shard);
+    }
     if (shard.gpuUuids.length === 0) node.cpuShards += 1;
     if (shard.ports.http > 0) node.ports.add(shard.ports.http);
     if (shard.ports.rendezvous !== undefined) node.ports.add(shard.ports.rendezvous);
@@ -62,10 +94,11 @@ export class Bookings {
     const node = this.#node(shard.nodeId);
     node.revision += 1;
     for (const uuid of shard.gpuUuids)
-      node.gpus.set(
-        uuid,
-        holdersOf(node, uuid).filter((holder) => holder.shardId !== shard.shardId),
-      );
+      for (const page of [node, ...this.#twins(uuid, shard.nodeId)])
+        page.gpus.set(
+          uuid,
+          holdersOf(page, uuid).filter((holder) => holder.shardId !== shard.shardId),
+        );
     if (shard.gpuUuids.length === 0) node.cpuShards -= 1;
     node.ports.delete(shard.ports.http);
     if (shard.ports.rendezvous !== undefined) node.ports.delete(shard.ports.rendezvous);
@@ -74,7 +107,8 @@ export class Bookings {
 
   /** What is held on some nodes, those in `own` on pages that may be written to: for asking what would be if something were gone. */
   excerpt(nodeIds: Iterable<string>, own: ReadonlySet<string>): Bookings {
-    const copy = new Bookings();
+    const copy = new Bookings(this.#shared);
+    copy.#own = own;
     for (const id of nodeIds) {
       const node = this.#nodes.get(id);
       if (node === undefined) continue;
@@ -106,6 +140,19 @@ export class Bookings {
     else holders.push(holder);
   }
 
+  /** The pages of the other nodes that report the device. */
+  #twins(uuid: string, nodeId: string): readonly NodeBookings[] {
+    const nodes = this.#shared.get(uuid);
+    if (nodes === undefined) return NO_PAGES;
+    return nodes
+      .filter((id) => id !== nodeId && this.#own?.has(id) !== false)
+      .map((id) => {
+        const page = this.#node(id);
+        page.revision += 1;
+        return page;
+      });
+  }
+
   #node(nodeId: string): NodeBookings {
     const known = this.#nodes.get(nodeId);
     if (known !== undefined) return known;
@@ -115,6 +162,7 @@ export class Bookings {
   }
 }
 
+const NO_PAGES: readonly NodeBookings[] = [];
 const NO_HOLDERS: readonly GpuHolder[] = [];
 
 /** Shards of ours that hold the device. */

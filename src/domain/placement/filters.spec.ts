@@ -18,6 +18,7 @@ interface Given {
 }
 
 const NOW_WALL_MS = 1_700_000_000_000;
+const PEAK = { profile: 'p', gpuType: 'H100', memoryPeakBytes: 60 * GIB, loadMs: [] };
 
 function backoff(model: ModelSpec, profile: Profile, change: Partial<BackoffRecord>): BackoffRecord {
   return {
@@ -57,7 +58,8 @@ function candidate(given: Given): NodeCandidate {
     bookings,
     failures: new Failures((given.backoffs ?? []).map((one) => backoff(model, profile, one))),
     learned: new Learned([
-      { model: 'learned', profile: 'p', gpuType: 'H100', memoryPeakBytes: 60 * GIB, loadMs: [] },
+      { model: 'learned', ...PEAK },
+      { model: 'changed', ...PEAK, memoryPeakOf: 'of-another' },
     ]),
     portRange: [20_000, 20_001],
     nowWallMs: NOW_WALL_MS,
@@ -276,7 +278,7 @@ describe('GPU filters', () => {
           ...gpu({ memoryUsedBytes: 10 * GIB, foreign: [{ pid: 7, memoryBytes: 10 * GIB }] }),
           profile: { gpuMemoryBytes: 76 * GIB },
         },
-        'needs 76 GiB, 70 GiB of 80 GiB free, 1 foreign process',
+        'needs 76 GiB, 70 GiB of 80 GiB free, used by pid 7 10 GiB',
         { neededBytes: 76 * GIB, freeBytes: 70 * GIB, shortBytes: 6 * GIB },
       ],
     ]),
@@ -324,6 +326,15 @@ describe('GPU filters', () => {
         profile: { gpuMemoryBytes: 40 * GIB },
       },
       ['gpu_memory_short'],
+    ],
+    [
+      'one that was measured before the model changed says nothing of it',
+      {
+        model: { name: 'changed' },
+        ...gpu({ memoryUsedBytes: 30 * GIB }),
+        profile: { gpuMemoryBytes: 40 * GIB },
+      },
+      [],
     ],
   ])('%s', (_, given, codes) => {
     expect(gpuReasons(given).map(({ code }) => code)).toEqual(codes);

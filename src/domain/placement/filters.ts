@@ -3,7 +3,8 @@
  * only the tests and stops at the first, explaining runs all of them and words each. Being the same objects, the two cannot
  * disagree.
  */
-import type { EngineOffer, GpuReport, NodeView, Reason } from '../cluster.js';
+import { contentDigest, sameContent } from '../catalog/spec-digest.js';
+import type { EngineOffer, GpuReport, LearnedFact, NodeView, Reason } from '../cluster.js';
 import type { ModelSpec, Profile } from '../model-spec.js';
 import { freeMemoryBytes, type GpuHolder, holdersOf, type NodeBookings } from './bookings.js';
 import { freePorts, hasFreePorts } from './ports.js';
@@ -270,15 +271,24 @@ const sharedFilter: Filter<GpuCandidate> = {
 
 const foreignFilter: Filter<GpuCandidate> = {
   blocks: ({ gpu, neededBytes }) => neededBytes === undefined && gpu.foreign.length > 0,
-  reason: ({ gpu }) => {
-    const who = gpu.foreign.map(
+  reason: ({ gpu }) =>
+    placementReason('gpu_foreign', `used by ${strangers(gpu)}; the profile declares no memory need`),
+};
+
+/** Processes of others that a sentence names. */
+const STRANGERS_NAMED_MAX = 4;
+
+function strangers({ foreign }: GpuReport): string {
+  const named = foreign
+    .slice(0, STRANGERS_NAMED_MAX)
+    .map(
       ({ pid, name, memoryBytes }) =>
         `pid ${pid}${name === undefined ? '' : ` (${name})`}` +
         (memoryBytes === undefined ? '' : ` ${bytes(memoryBytes)}`),
     );
-    return placementReason('gpu_foreign', `used by ${who.join(', ')}; the profile declares no memory need`);
-  },
-};
+  const more = foreign.length - named.length;
+  return more === 0 ? named.join(', ') : `${named.join(', ')} and ${more} more`;
+}
 
 /** What a driver and a display take on an otherwise empty device; more than this is somebody's work. */
 const IDLE_USE_BYTES = 1024 ** 3;
@@ -309,10 +319,7 @@ const memoryShortFilter: Filter<GpuCandidate> = {
   blocks: ({ neededBytes, freeBytes }) =>
     neededBytes !== undefined && freeBytes !== undefined && freeBytes < neededBytes,
   reason: ({ gpu, neededBytes = 0, freeBytes = 0, holders }) => {
-    const foreign =
-      gpu.foreign.length === 0
-        ? ''
-        : `, ${gpu.foreign.length} foreign process${gpu.foreign.length === 1 ? '' : 'es'}`;
+    const foreign = gpu.foreign.length === 0 ? '' : `, used by ${strangers(gpu)}`;
     const held = holders.length === 0 ? '' : `, held by ${names(holders)}`;
     const total = bytes(gpu.memoryTotalBytes ?? 0);
     return placementReason(
@@ -339,11 +346,18 @@ function names(holders: readonly GpuHolder[]): string {
   return holders.map(({ shardId }) => shardId).join(', ');
 }
 
+/** The measured peak, if it was measured on what would be started: of before a change it would keep a smaller engine out for ever. */
+function peakOf(fact: LearnedFact | undefined, model: ModelSpec, profile: Profile): number | undefined {
+  if (fact?.memoryPeakBytes === undefined) return undefined;
+  const { memoryPeakOf = contentDigest(model, profile) } = fact;
+  return sameContent(memoryPeakOf, contentDigest(model, profile)) ? fact.memoryPeakBytes : undefined;
+}
+
 /** The device with everything its filters compare. */
 export function gpuCandidate(candidate: NodeCandidate, gpu: GpuReport): GpuCandidate {
   const { world, model, profile, node, bookings } = candidate;
   const holders = holdersOf(bookings, gpu.uuid);
-  const learned = world.learned.of(model.name, profile.name, gpu.type)?.memoryPeakBytes;
+  const learned = peakOf(world.learned.of(model.name, profile.name, gpu.type), model, profile);
   const declared = profile.gpuMemoryBytes;
   const neededBytes =
     declared === undefined || learned === undefined ? (declared ?? learned) : Math.max(declared, learned);

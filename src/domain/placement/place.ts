@@ -308,16 +308,15 @@ function isDemoted(world: PlacementWorld, query: PlacementQuery, placement: Plac
 
 // ---------------------------------------------------------------- explanation
 
-/** `shown` limits which nodes are told of; what is said of each is always judged against all. */
+/** `shown` are the nodes that are told of; what is said of each is always judged against all. */
 function explainProfile(
   world: PlacementWorld,
   query: PlacementQuery,
   profile: Profile,
-  shown?: ReadonlySet<string>,
+  shown: readonly NodeView[] = world.nodes,
 ): ProfileExplanation {
   const domains = countDomains(world, query);
-  const nodesShown = shown === undefined ? world.nodes : world.nodes.filter(({ id }) => shown.has(id));
-  const told = nodesShown.map((node) => explainNode(candidateOf(world, query, profile, node), domains));
+  const told = shown.map((node) => explainNode(candidateOf(world, query, profile, node), domains));
   const nodes = [...told.map(({ verdict }) => verdict), ...unknownPins(world, query.model)];
   const fitting = nodes.filter((node) => node.fits).length;
   const places = told.flatMap((one) => one.places);
@@ -408,12 +407,14 @@ export function explainDecision(
 ): PlacementExplanation {
   const named = new Set(placement.shards.map(({ nodeId }) => nodeId));
   if (placement.beat !== undefined) named.add(placement.beat.nodeId);
-  const others = world.nodes.filter(({ id }) => !named.has(id));
-  const room = Math.max(0, STORED_NODES_MAX - named.size);
-  for (const { id } of others.slice(0, room)) named.add(id);
+  for (const { id } of world.nodes) {
+    if (named.size >= STORED_NODES_MAX) break;
+    named.add(id);
+  }
+  const shown = world.nodes.filter(({ id }) => named.has(id));
   const { profile, shards, beat } = placement;
   const chosen = { profile: profile.name, shards, ...(beat === undefined ? {} : { beat }) };
-  const profiles = query.model.profiles.map((one) => explainProfile(world, query, one, named));
-  const omitted = world.nodes.length - world.nodes.filter(({ id }) => named.has(id)).length;
+  const profiles = query.model.profiles.map((one) => explainProfile(world, query, one, shown));
+  const omitted = world.nodes.length - shown.length;
   return { model: query.model.name, profiles, chosen, ...(omitted === 0 ? {} : { omittedNodes: omitted }) };
 }

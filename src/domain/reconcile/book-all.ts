@@ -1,5 +1,5 @@
 import { type NodeView, type ReplicaRecord, shardKey } from '../cluster.js';
-import { Bookings } from '../placement/bookings.js';
+import { Bookings, sharedDevices } from '../placement/bookings.js';
 import type { ObservedReplica } from './replica-state.js';
 import { bookRoom } from './rooms.js';
 import { isStopped } from './shard-state.js';
@@ -14,7 +14,8 @@ export function bookAll(
   reserving: readonly ReplicaRecord[],
   observed: (record: ReplicaRecord) => ObservedReplica,
 ): Bookings {
-  const bookings = new Bookings();
+  // What a lost node held is given up with it, and would be held here for ever.
+  const bookings = new Bookings(sharedDevices(nodes.filter(({ liveness }) => liveness !== 'lost')));
   const held = new Set<string>();
   for (const record of reserving) bookRoom(bookings, record);
   for (const record of records) {

@@ -37,6 +37,10 @@ const waiting: ReplicaRecord = {
   },
 };
 
+/** Placed where m-a runs, and not started yet. */
+const aloneOnOne = aReplica('m-c', model, 'n1', { shards: [aShard('m-c', 'n1')] });
+const running = withReports([aNode('n1', 2), aNode('n2', 2)], [...reportsOf(one), ...reportsOf(two)]);
+
 function world(change: Partial<Snapshot> = {}, records: readonly ReplicaRecord[] = [one, two]): Snapshot {
   const nodes = withReports(
     [aNode('n1', 2), aNode('n2', 2)],
@@ -250,6 +254,18 @@ const bad: readonly (readonly [ViolationCode, string, Snapshot, Plan])[] = [
     }),
   ],
   [
+    'start_in_taken_place',
+    'another runs on its device',
+    world({ replicas: [one, two, aloneOnOne], nodes: running }),
+    plan([start(aloneOnOne)]),
+  ],
+  [
+    'start_in_taken_place',
+    'something without a record listens on its port',
+    world({ replicas: [two, aloneOnOne], nodes: running }),
+    plan([start(aloneOnOne)], { published: [published(two)] }),
+  ],
+  [
     'published_not_ready',
     'one that is loading',
     world({
@@ -286,6 +302,12 @@ const bad: readonly (readonly [ViolationCode, string, Snapshot, Plan])[] = [
     'stop_with_inflight',
     'requests neither ended nor told',
     world({ inflight: new Map([['m-a@1', 2]]) }, [{ ...one, intent: 'stop' }, two]),
+    plan([stop(one)], { published: [published(two)] }),
+  ],
+  [
+    'stop_of_wanted',
+    'a healthy engine stopped although nothing was decided about it',
+    world(),
     plan([stop(one)], { published: [published(two)] }),
   ],
   [

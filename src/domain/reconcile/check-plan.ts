@@ -3,10 +3,12 @@
  * only holds the plan against what must never happen. A plan with a violation is refused and alarmed, and the cluster stays as
  * it is, which is nearly always safe.
  */
-import { type NodeView, replicaKey, type ReplicaRecord, shardKey, type ShardReport } from '../cluster.js';
+import { type NodeView, replicaKey, type ReplicaRecord, shardKey } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
-import type { Action, Plan } from '../plan.js';
+import type { Plan } from '../plan.js';
 import type { Snapshot } from '../snapshot.js';
+import { actionsOf, After, talks } from './plan-outcome.js';
+import { checkStarts } from './check-starts.js';
 import { checkYields } from './check-yields.js';
 
 export const VIOLATIONS = [
@@ -20,10 +22,12 @@ export const VIOLATIONS = [
   'gang_incomplete',
   'start_without_record',
   'start_while_older_runs',
+  'start_in_taken_place',
   'published_not_ready',
   'published_twice',
   'stop_while_published',
   'stop_with_inflight',
+  'stop_of_wanted',
   'generation_went_back',
   'below_desired',
   'deleted_while_running',
@@ -51,62 +55,6 @@ export function checkPlan(snapshot: Snapshot, plan: Plan): readonly Violation[] 
     ...checkRecords(after),
     ...checkYields(after),
   ];
-}
-
-/** The world as the plan leaves it. */
-export class After {
-  readonly nodes: ReadonlyMap<string, NodeView>;
-  readonly before: ReadonlyMap<string, ReplicaRecord>;
-  readonly records: ReadonlyMap<string, ReplicaRecord>;
-  readonly models: ReadonlyMap<string, ModelSpec>;
-
-  constructor(
-    readonly snapshot: Snapshot,
-    readonly plan: Plan,
-  ) {
-    const liveness = new Map(actionsOf(plan, 'setNodeLiveness').map((one) => [one.nodeId, one.liveness]));
-    this.nodes = new Map(
-      snapshot.nodes.map((node) => {
-        const now = liveness.get(node.id);
-        return [node.id, now === undefined ? node : { ...node, liveness: now }];
-      }),
-    );
-    this.before = new Map(snapshot.replicas.map((record) => [record.id, record]));
-    this.models = new Map(snapshot.models.map((model) => [model.name, model]));
-    const records = new Map(this.before);
-    for (const action of plan.actions) {
-      if (action.kind === 'createReplica' || action.kind === 'updateReplica')
-        records.set(action.record.id, action.record);
-      if (action.kind === 'deleteReplica') records.delete(action.replicaId);
-    }
-    this.records = records;
-  }
-
-  report(nodeId: string, shardId: string, generation: number): ShardReport | undefined {
-    const node = this.nodes.get(nodeId);
-    return node?.shards.find((one) => one.shardId === shardId && one.generation === generation);
-  }
-
-  /** The agent's present word that the shard does not run; silence is not such a word. */
-  isGone(nodeId: string, shardId: string, generation: number): boolean {
-    const node = this.nodes.get(nodeId);
-    if (node === undefined) return true;
-    if (!talks(node)) return false;
-    const report = this.report(nodeId, shardId, generation);
-    if (report !== undefined) return report.phase === 'exited';
-    return !node.unsettled.includes(shardKey(shardId, generation));
-  }
-}
-
-function talks(node: NodeView): boolean {
-  return node.reported && (node.liveness === 'connected' || node.liveness === 'flapping');
-}
-
-function actionsOf<Kind extends Action['kind']>(
-  plan: Plan,
-  kind: Kind,
-): readonly Extract<Action, { kind: Kind }>[] {
-  return plan.actions.filter((action): action is Extract<Action, { kind: Kind }> => action.kind === kind);
 }
 
 // ---------------------------------------------------------------- numbers
@@ -284,43 +232,6 @@ function blockedWhy(node: NodeView): string | undefined {
 
 // ---------------------------------------------------------------- commands
 
-function checkStarts(after: After): readonly Violation[] {
-  const starts = actionsOf(after.plan, 'startShard').map(({ command }) => command);
-  return starts.flatMap((command) => {
-    const found: Violation[] = [];
-    const subject = shardKey(command.shardId, command.generation);
-    const record = after.records.get(command.replicaId);
-    const named = record?.shards.some(
-      (shard) => shard.shardId === command.shardId && shard.nodeId === command.nodeId,
-    );
-    if (record === undefined || !named || record.generation !== command.generation || record.intent !== 'run')
-      found.push({ code: 'start_without_record', subject, message: 'no record wants this start' });
-    const older = [...after.nodes.values()].flatMap((node) =>
-      node.shards
-        .filter((report) => report.replicaId === command.replicaId && report.phase !== 'exited')
-        .filter((report) => report.generation < command.generation && node.id === command.nodeId)
-        .map((report) => shardKey(report.shardId, report.generation)),
-    );
-    if (older.length > 0) found.push({ code: 'start_while_older_runs', subject, message: older.join(', ') });
-    const commanded = new Set(
-      starts.filter((other) => other.replicaId === command.replicaId).map(({ shardId }) => shardId),
-    );
-    const missing = (record?.shards ?? []).filter(
-      (shard) =>
-        !commanded.has(shard.shardId) &&
-        after.report(shard.nodeId, shard.shardId, command.generation) === undefined &&
-        !after.snapshot.memory.commands.has(`start:${shardKey(shard.shardId, command.generation)}`),
-    );
-    if (missing.length > 0)
-      found.push({
-        code: 'gang_incomplete',
-        subject,
-        message: `started without ${missing.map(({ shardId }) => shardId).join(', ')}`,
-      });
-    return found;
-  });
-}
-
 function checkPublished(after: After): readonly Violation[] {
   const found: Violation[] = [];
   const seen = new Set<string>();
@@ -379,6 +290,13 @@ function checkStops(after: After): readonly Violation[] {
     const known = before?.generation === command.generation;
     if (known && inflight > 0 && !aborted.has(key))
       found.push({ code: 'stop_with_inflight', subject, message: `${inflight} requests in flight` });
+    const now = after.records.get(command.replicaId);
+    if (now?.intent === 'run' && now.generation === command.generation && !after.hasFailed(now))
+      found.push({
+        code: 'stop_of_wanted',
+        subject,
+        message: 'its record wants it to run, and it has not failed',
+      });
     return found;
   });
 }
@@ -437,14 +355,30 @@ function checkDesired(
       record.intent === 'drain' &&
       !ALLOWED_BELOW.has(record.intentReason.code) &&
       // A move that was made by surge takes nothing away, whatever became of the model's other copies meanwhile.
-      !records.some(
-        (one) =>
-          one.replaces === record.id &&
-          ((one.intent === 'run' && one.readyWallMs !== undefined) || one.intentReason.code === 'yielded'),
-      )
+      !isTakenOver(records, record.id)
     );
   });
-  if (taken.length === 0 || serving >= model.replicas) return [];
+  // Beside one that goes by leave, as by a deadline given by hand, another may be one too many all the same.
+  const byLeave = records.filter(
+    ({ id, intent, intentReason }) =>
+      after.before.get(id)?.intent === 'run' && intent === 'drain' && ALLOWED_BELOW.has(intentReason.code),
+  ).length;
+  if (taken.length === 0 || serving + byLeave >= model.replicas) return [];
   const message = `${taken.map(({ id }) => id).join(', ')} leaves with ${serving} of ${model.replicas} serving`;
   return [{ code: 'below_desired', subject: model.name, message }];
+}
+
+/** Whether what took its place serves or made room by leave, or was itself taken over from in the same way. */
+function isTakenOver(records: readonly ReplicaRecord[], id: string): boolean {
+  const heirs = [id];
+  // What is added to a list that is walked is walked too; each record joins it once at most.
+  for (const heir of heirs) {
+    for (const one of records) {
+      if (one.replaces !== heir || heirs.includes(one.id)) continue;
+      if (one.intent === 'run' && one.readyWallMs !== undefined) return true;
+      if (one.intentReason.code === 'yielded') return true;
+      if (one.intent === 'drain' && one.intentReason.code === 'replaced') heirs.push(one.id);
+    }
+  }
+  return false;
 }

@@ -17,7 +17,7 @@ import type { LocatedReport, Pass } from './pass.js';
 import { because } from './reasons.js';
 import { isTalking } from './shard-state.js';
 
-/** Grace given to a shard whose profile is no longer in the catalog. */
+/** Grace given to a shard of which no profile and no record is known. */
 const STOP_GRACE_UNKNOWN_MS = 30_000;
 /** Beyond its grace an agent kills; a shard still `stopping` this long after that deserves another word. */
 const STOP_REPEAT_SLACK_MS = 30_000;
@@ -110,13 +110,13 @@ export function stopShards(pass: Pass, record: ReplicaRecord, reason: Reason): v
 function stopShard(
   pass: Pass,
   node: NodeView,
-  record: Pick<ReplicaRecord, 'id' | 'model' | 'profile' | 'generation'>,
+  record: Pick<ReplicaRecord, 'id' | 'model' | 'profile' | 'generation' | 'startedWith'>,
   shardId: string,
   stopping: boolean,
   reason: Reason,
 ): boolean {
   const profile = pass.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
-  const graceMs = profile?.stopGraceMs ?? STOP_GRACE_UNKNOWN_MS;
+  const graceMs = profile?.stopGraceMs ?? record.startedWith?.stopGraceMs ?? STOP_GRACE_UNKNOWN_MS;
   const resendMs = stopping ? graceMs + STOP_REPEAT_SLACK_MS : pass.policy.commandResendMs;
   const key = `stop:${shardKey(shardId, record.generation)}`;
   if (node.streamSinceMs === undefined || !mayStop(pass, node, key, resendMs, stopping)) return false;

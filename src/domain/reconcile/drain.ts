@@ -60,8 +60,11 @@ export function drainRemains<R extends ReplicaRecord>(
   const lost = node.liveness === 'lost';
   // Nobody can be asked about what was there, and it was replaced when the node was given up.
   if (lost) return { replicas: here.filter(({ intent }) => intent === 'run'), strays: [], lost };
+  // A store set back to an older copy can give a number out twice: the one on another node is not this one.
   const decided = new Set(
-    records.flatMap(({ shards, generation }) => shards.map(({ shardId }) => shardKey(shardId, generation))),
+    records.flatMap(({ shards, generation }) =>
+      shards.flatMap(({ nodeId, shardId }) => (nodeId === node.id ? [shardKey(shardId, generation)] : [])),
+    ),
   );
   const strays = node.shards.filter(
     ({ phase, gpuUuids, shardId, generation }) =>

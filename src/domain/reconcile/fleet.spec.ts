@@ -6,6 +6,8 @@ import { seededRandom } from '../../shared/random.js';
 import type { NodeView, SchedulingIntent } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import { explainPlacement } from './explain.js';
+import { judgeLiveness } from './liveness.js';
+import { DEFAULT_POLICY } from './policy.js';
 
 function cluster(models: readonly ModelSpec[], nodes: readonly NodeView[]): IdealCluster {
   return Object.assign(new IdealCluster(), { models, nodes });
@@ -107,6 +109,46 @@ describe('what is held', () => {
       'needs 40 GiB, 24 GiB of 24 GiB free',
       'needs 40 GiB, 24 GiB of 24 GiB free',
     ]);
+  });
+});
+
+describe('one device under two names', () => {
+  const devices = [aGpu('GPU-a'), aGpu('GPU-b')];
+
+  it('is given once, though two agents of its machine report it', () => {
+    const c = cluster([aModel({ replicas: 3 })], [aNode('n1', devices), aNode('n2', devices)]);
+    c.run(40_000);
+    const uuids = c.recordsOf('m').flatMap(({ shards }) => shards.flatMap(({ gpuUuids }) => gpuUuids));
+    expect(uuids.toSorted()).toEqual(['GPU-a', 'GPU-b']);
+    const held = explain(c, 'm')?.profiles[0]?.nodes.map(({ gpus }) =>
+      gpus.map(({ heldBy }) => heldBy.length),
+    );
+    expect(held).toEqual([
+      [1, 1],
+      [1, 1],
+    ]);
+  });
+
+  it('stays held under the old name of a node that came back without its engines, until that is lost', () => {
+    const c = cluster([aModel({ replicas: 2 })], [aNode('n1', devices)]);
+    c.run(40_000);
+    expect(c.published()).toHaveLength(2);
+    c.silent.add('n1');
+    c.nodes = [...c.nodes, aNode('n1b', devices)];
+    c.models = [aModel({ replicas: 2 }), aModel({ name: 'other' })];
+    c.run(DEFAULT_POLICY.lostAfterMs - 10_000);
+    expect(nodesOf(c)).toEqual(['n1', 'n1']);
+    expect(nodesOf(c, 'other')).toEqual([]);
+    c.run(60_000);
+    const places = [...nodesOf(c), ...nodesOf(c, 'other')];
+    expect(places.filter((node) => node === 'n1b')).toHaveLength(2);
+  });
+
+  it('that is only declared may have the name of another', () => {
+    const declared = [aGpu('gpu0', { vendor: 'static' })];
+    const c = cluster([aModel({ replicas: 2 })], [aNode('n1', declared), aNode('n2', declared)]);
+    c.run(40_000);
+    expect(nodesOf(c)).toEqual(['n1', 'n2']);
   });
 });
 
@@ -233,6 +275,26 @@ describe('a node that is gone', () => {
 
 describe('the fleet seen from a server that is sick itself', () => {
   const ten = () => Array.from({ length: 10 }, (_, index) => aNode(`n${index}`));
+
+  // Each machine that was added to a server of more than a few minutes was first of all told of as lost.
+  it('machines that have just said hello are neither lost nor silent, however long the server runs', () => {
+    const c = cluster([aModel()], [aNode('n1')]);
+    c.run(10 * 60_000);
+    const fresh = { liveness: 'unseen', reported: false, livenessSinceMs: c.nowMs } as const;
+    const { lastReportMs: _never, ...silent } = aNode('n2', 1, fresh);
+    const news = ['n2', 'n3', 'n4'].map((id) => ({ ...silent, id }));
+    const snapshot = c.snapshot();
+    const seen = { ...snapshot, nodes: [...snapshot.nodes, ...news] };
+    const judged = (afterMs: number) =>
+      judgeLiveness(
+        { ...seen, memory: { ...seen.memory, lastPassMs: c.nowMs + afterMs - 2_000 } },
+        DEFAULT_POLICY,
+        c.nowMs + afterMs,
+        c.wallMs + afterMs,
+      );
+    const soon = judged(2_000);
+    expect([soon.changes, soon.events, soon.braking]).toEqual([[], [], false]);
+  });
 
   it('eight of ten silent at once: nothing is moved', () => {
     const c = cluster([aModel({ replicas: 5, placement: { strategy: 'spread' } })], ten());

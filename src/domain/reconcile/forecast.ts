@@ -191,8 +191,7 @@ export class ForecastRun {
         backoffs.set(backoffKey(action.record), action.record);
         return;
       case 'clearBackoff':
-        for (const [key, one] of backoffs)
-          if (one.replicaId === action.replicaId && one.nodeId === action.nodeId) backoffs.delete(key);
+        backoffs.delete(backoffKey(action.record));
         return;
       case 'startShard':
         return this.#start(action.command);

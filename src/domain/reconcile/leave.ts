@@ -1,5 +1,6 @@
 /** Why a replica must leave where it is, although nothing is wrong with itself. */
 import type { NodeView, Reason, ReplicaRecord, ShardAssignment } from '../cluster.js';
+import { sameContent } from '../catalog/spec-digest.js';
 import { fitsType } from '../placement/filters.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
@@ -24,13 +25,21 @@ function findReason(pass: Pass, record: ReplicaRecord): Reason | undefined {
     const reason = node === undefined ? undefined : placeLeaveReason(node, shard);
     if (reason !== undefined) return reason;
   }
-  if (record.shards.length > 0 && !pass.isCurrent(record))
-    return because('profile_changed', `${record.model}/${record.profile} has changed since it was started`);
+  if (record.shards.length > 0 && !pass.isCurrent(record)) return outdatedReason(pass, record);
   const wrongType = gpuTypeLeft(pass, record);
   if (wrongType !== undefined) return wrongType;
   if (record.shards.length > 0 && record.restart !== undefined)
     return because('restart_wanted', `${record.restart.actor} wants a new copy in its place`);
   return undefined;
+}
+
+/** A restart of the whole model changes nothing about it: who wanted it is the reason then. */
+function outdatedReason(pass: Pass, record: ReplicaRecord): Reason {
+  const wanted = pass.digestOf(record.model, record.profile) ?? '';
+  if (!sameContent(record.specDigest, wanted))
+    return because('profile_changed', `${record.model}/${record.profile} has changed since it was started`);
+  const actor = pass.models.get(record.model)?.restartedBy ?? 'an operator';
+  return because('restart_wanted', `${actor} wants a new copy in its place`);
 }
 
 function yieldReason(pass: Pass, record: ReplicaRecord, { id, model }: ReplicaRecord): Reason {

@@ -8,6 +8,7 @@ import type { ControlMemory, NodeMemory, Snapshot } from '../snapshot.js';
 import { counted, duration } from '../placement/reasons.js';
 import type { ControlPolicy } from './policy.js';
 import { because, type ReconcileReasonCode } from './reasons.js';
+import { judgeStateLoss, stateLossEvents } from './state-loss.js';
 
 export interface LivenessJudgement {
   /** All nodes with the liveness that holds from now on. */
@@ -20,7 +21,10 @@ export interface LivenessJudgement {
   /** True while nothing may be moved because too many are silent. */
   readonly braking: boolean;
   readonly events: readonly PlanEvent[];
-  readonly memory: Pick<ControlMemory, 'judgeFromMs' | 'brakeSinceMs' | 'nodes'>;
+  readonly memory: Pick<
+    ControlMemory,
+    'judgeFromMs' | 'firstHeardMs' | 'stateLost' | 'brakeSinceMs' | 'nodes'
+  >;
 }
 
 /** Reconnects remembered per node: more than any flap limit needs. */
@@ -35,7 +39,9 @@ export function judgeLiveness(
   const { memory } = snapshot;
   const slept = nowMs - (memory.lastPassMs ?? snapshot.startedMs) > policy.suspendGapMs;
   const judgeFromMs = Math.max(slept ? nowMs : memory.judgeFromMs, snapshot.startedMs);
-  const silence = (node: NodeView) => nowMs - Math.max(node.lastReportMs ?? 0, judgeFromMs);
+  // One that has said nothing yet is silent since it is known, not since we began: a new machine is no lost one.
+  const silence = (node: NodeView) =>
+    nowMs - Math.max(node.lastReportMs ?? node.livenessSinceMs, judgeFromMs);
   const brake = judgeBrake(snapshot, policy, nowMs, silence);
 
   const nodes: NodeView[] = [];
@@ -63,7 +69,8 @@ export function judgeLiveness(
     });
     changes.push({ nodeId: node.id, liveness: verdict.liveness, reason });
   }
-  const events = [...brake.events];
+  const loss = judgeStateLoss(snapshot, policy, nowMs);
+  const events = [...brake.events, ...stateLossEvents(snapshot, loss, policy)];
   if (slept)
     events.push({
       subject: 'cluster',
@@ -80,6 +87,7 @@ export function judgeLiveness(
     memory: {
       judgeFromMs,
       nodes: nodeMemories,
+      ...loss,
       ...(brake.sinceMs === undefined ? {} : { brakeSinceMs: brake.sinceMs }),
     },
   };

@@ -24,13 +24,27 @@ export function moveReplicas(pass: Pass): void {
   for (const model of byPriority(pass.snapshot.models)) beginMoves(pass, model);
 }
 
+/**
+ * A copy that took over may by then have been replaced itself, so its own end comes to light when the one before it is gone: the
+ * chain goes link by link, in one pass.
+ */
 function endMoves(pass: Pass, model: ModelSpec): void {
-  for (const unit of units(pass, model.name)) {
-    const reason = leaveReason(pass, unit.record);
-    if (reason === undefined) continue;
-    if (!pass.observed(unit.record).ready) moveUnready(pass, unit, reason);
-    else if (unit.replacement !== undefined) handOver(pass, unit.record, unit.replacement, reason);
+  const done = new Set<string>();
+  for (let known = -1; known < done.size;) {
+    known = done.size;
+    for (const unit of units(pass, model.name)) {
+      if (done.has(unit.record.id)) continue;
+      done.add(unit.record.id);
+      endMove(pass, unit);
+    }
   }
+}
+
+function endMove(pass: Pass, unit: Unit): void {
+  const reason = leaveReason(pass, unit.record);
+  if (reason === undefined) return;
+  if (!pass.observed(unit.record).ready) moveUnready(pass, unit, reason);
+  else if (unit.replacement !== undefined) handOver(pass, unit.record, unit.replacement, reason);
 }
 
 function beginMoves(pass: Pass, model: ModelSpec): void {
@@ -54,12 +68,19 @@ function moveUnready(pass: Pass, { record }: Unit, reason: Reason): void {
 function handOver(pass: Pass, record: ReplicaRecord, replacement: ReplicaRecord, reason: Reason): void {
   const readySinceMs = pass.memoryOf(replacement).readySinceMs;
   const steadyMs = readySinceMs === undefined ? 0 : pass.nowMs - readySinceMs;
-  if (pass.observed(replacement).ready && readySinceMs !== undefined && steadyMs >= pass.policy.steadyMs) {
+  const goes = drainOver(pass, replacement) && mayForceOut(pass, replacement);
+  const steady = readySinceMs !== undefined && steadyMs >= pass.policy.steadyMs;
+  if (pass.observed(replacement).ready && steady && !goes) {
     leave(pass, record, because('replaced', `${reason.message}; ${replacement.id} is Ready and steady`));
     return;
   }
   if (drainOver(pass, record)) {
     forceOut(pass, record);
+    return;
+  }
+  if (goes) {
+    // Handing over to one that must go this moment would leave neither.
+    forceOut(pass, replacement);
     return;
   }
   if (giveUpReplacement(pass, replacement)) return;
@@ -153,21 +174,21 @@ function withoutTarget(
   reason: Reason,
   replacement: ReplicaRecord,
 ): boolean {
-  if (reason.code === 'yields') {
-    leave(pass, record, because('yielded', `${reason.message}; it fits nowhere else`));
-    return false;
-  }
   const ending = pass.recordsOf(model.name).find((one) => one.intent !== 'run' && !pass.observed(one).silent);
   if (ending !== undefined) {
     const why = because('waits_for_turn', `${ending.id} is on its way out, its room may be enough`);
     pass.notDone.push({ subject: `replica/${record.id}`, reason: why });
     return false;
   }
+  if (reason.code === 'yields') {
+    leave(pass, record, because('yielded', `${reason.message}; it fits nowhere else`));
+    return false;
+  }
   const rolling = isRollReason(reason);
   // A change of one model is no reason to take from another: there `onNoSurge` decides.
   if (!rolling && askForRoom(pass, model, replacement, reason)) return true;
   const allowed = rolling
-    ? maySwap(pass, model)
+    ? maySwap(pass, model, record)
     : drainIntents(pass, record).some((intent) => intent.allowGap === true);
   if (allowed) {
     leave(
@@ -187,10 +208,20 @@ function withoutTarget(
 }
 
 /** Swapping in place takes one copy at a time, and only while every other wanted one serves. */
-function maySwap(pass: Pass, model: ModelSpec): boolean {
-  if (model.onNoSurge !== 'swap') return false;
+function maySwap(pass: Pass, model: ModelSpec, record: ReplicaRecord): boolean {
+  if (model.onNoSurge !== 'swap' && !restartAllowsGap(model, record)) return false;
   const ready = units(pass, model.name).filter(({ record }) => pass.observed(record).ready).length;
   return ready >= model.replicas;
+}
+
+/** Whoever wanted the restart accepted a gap for it: for the copies that were there, and for no change that came later. */
+function restartAllowsGap(model: ModelSpec, { restart, startedWallMs }: ReplicaRecord): boolean {
+  if (restart?.allowGap === true) return true;
+  return (
+    model.restartAllowsGap === true &&
+    startedWallMs !== undefined &&
+    startedWallMs < (model.restartedWallMs ?? 0)
+  );
 }
 
 /**
@@ -198,9 +229,7 @@ function maySwap(pass: Pass, model: ModelSpec): boolean {
  * without leave for a gap the copy goes on serving and the operator is told what is missing.
  */
 function forceOut(pass: Pass, record: ReplicaRecord): void {
-  const intents = drainIntents(pass, record);
-  const allowed = intents.some((intent) => intent.allowGap === true || intent.deadlineMs !== undefined);
-  if (allowed) {
+  if (mayForceOut(pass, record)) {
     const reason = because('drain_deadline', 'the deadline of the drain is over');
     pass.tellOnce(record, reason);
     leave(pass, record, reason);
@@ -212,4 +241,10 @@ function forceOut(pass: Pass, record: ReplicaRecord): void {
   );
   pass.tellOnce(record, reason);
   pass.notDone.push({ subject: `replica/${record.id}`, reason });
+}
+
+function mayForceOut(pass: Pass, record: ReplicaRecord): boolean {
+  return drainIntents(pass, record).some(
+    ({ allowGap, deadlineMs }) => allowGap === true || deadlineMs !== undefined,
+  );
 }

@@ -15,7 +15,7 @@ import {
 import type { ModelSpec } from '../model-spec.js';
 import type { Action, Plan, PlanEvent, PublishedReplica } from '../plan.js';
 import type { CommandMemory, ControlMemory, NowhereMemory, ReplicaMemory, Snapshot } from '../snapshot.js';
-import { specDigest } from '../catalog/spec-digest.js';
+import { isUpToDate, specDigest } from '../catalog/spec-digest.js';
 import { Failures, Learned, learnedKey, PlacementMemo, type PlacementWorld } from '../placement/world.js';
 import { bookAll } from './book-all.js';
 import type { LivenessJudgement } from './liveness.js';
@@ -57,7 +57,7 @@ export class Pass {
   /** Reports by replica id, from every node, talking or not. */
   readonly reports: ReadonlyMap<string, readonly LocatedReport[]>;
   readonly learned: Learned;
-  /** After a start, or after standing still, until all known nodes have reported or the time is over: nothing is started or moved. */
+  /** After a start, or after standing still, until all known nodes have reported (with a store that lost state, in any case) or the time is over: nothing is started or moved. */
   readonly settling: boolean;
   /** Nothing is moved: too many nodes are silent. */
   readonly braking: boolean;
@@ -89,6 +89,8 @@ export class Pass {
   readonly #reserving = new Map<string, ReplicaRecord>();
   /** Times in this pass that others were asked to make room. */
   roomsAsked = 0;
+  /** Times in this pass that a replica with room of its own was placed, there or elsewhere. */
+  roomsUsed = 0;
   readonly #memories = new Map<string, ReplicaMemory>();
   readonly #observed = new Map<string, ObservedReplica>();
   readonly #digests = new Map<string, Map<string, string>>();
@@ -170,6 +172,8 @@ export class Pass {
   remove(id: string, reason: Reason): void {
     const record = this.#records.get(id);
     if (record === undefined) return;
+    // Its place is free for the decisions that follow, also one that was given to it in this very pass.
+    if (record.shards.length > 0) this.forgetWorld();
     this.#records.delete(id);
     this.#noteReserving(id, undefined);
     this.#observed.delete(id);
@@ -220,7 +224,8 @@ export class Pass {
 
   /** Whether the record's engines are what the catalog wants now. */
   isCurrent(record: ReplicaRecord): boolean {
-    return this.digestOf(record.model, record.profile) === record.specDigest;
+    const wanted = this.digestOf(record.model, record.profile);
+    return wanted !== undefined && isUpToDate(record.specDigest, wanted);
   }
 
   /** Digest of a profile as the catalog has it now; undefined when it has none of that name. */
@@ -255,12 +260,12 @@ export class Pass {
     this.#world?.failures.add(record);
   }
 
-  /** Forgets all causes of one replica on one node. */
-  clearBackoff(replicaId: string, nodeId: string, reason: Reason): void {
-    const left = this.backoffsOf(replicaId).filter((one) => one.nodeId !== nodeId);
-    this.#backoffs.set(replicaId, left);
-    this.#backoffActions.set(`${replicaId}/${nodeId}`, { kind: 'clearBackoff', replicaId, nodeId, reason });
-    this.#observed.delete(replicaId);
+  /** Forgets this one: other causes, and those of other profiles on the same node, are as true as before. */
+  clearBackoff(record: BackoffRecord, reason: Reason): void {
+    const left = this.backoffsOf(record.replicaId).filter((one) => backoffKey(one) !== backoffKey(record));
+    this.#backoffs.set(record.replicaId, left);
+    this.#backoffActions.set(backoffKey(record), { kind: 'clearBackoff', record, reason });
+    this.#observed.delete(record.replicaId);
   }
 
   // -------------------------------------------------------------- memory
@@ -474,6 +479,7 @@ function indexReports(nodes: readonly NodeView[]): ReadonlyMap<string, readonly 
 
 function isSettling({ nodes, memory }: LivenessJudgement, policy: ControlPolicy, nowMs: number): boolean {
   const fromMs = memory.judgeFromMs;
+  if (memory.stateLost !== undefined) return true;
   if (nowMs - fromMs >= policy.settleAfterStartMs) return false;
   return nodes.some((node) => !isTalking(node) || (node.lastReportMs ?? -1) < fromMs);
 }

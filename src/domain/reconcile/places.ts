@@ -1,27 +1,30 @@
 /** Giving places to the replicas that wait for one, in a fixed order, each seeing what the ones before it took. */
-import type { PlacementExplanation, Reason, ReplicaRecord } from '../cluster.js';
-import type { ModelSpec } from '../model-spec.js';
+import type { PlacementExplanation, Reason, ReplicaRecord, StartedWith } from '../cluster.js';
+import type { ModelSpec, Profile } from '../model-spec.js';
 import { explainDecision, explainNowhere, type Placement, place } from '../placement/place.js';
 import { duration } from '../placement/reasons.js';
 import type { PlacementQuery } from '../placement/world.js';
 import type { Pass } from './pass.js';
 import { awaitsRoom } from './rooms.js';
 import { because } from './reasons.js';
-import { byPriority } from './scale.js';
+import { byPriority, units } from './scale.js';
 import { isTalking } from './shard-state.js';
+import { stateLossWords } from './state-loss.js';
 import { awaitedRoom, keptRoom, roomFor, yieldedWords } from './yields.js';
 
 /** Places waiting replicas: higher priority first, then the larger ones, which find holes hardest to come by. */
 export function placeReplicas(pass: Pass): void {
-  const waiting = pass.snapshot.models.flatMap((model) =>
-    pass.recordsOf(model.name).some((record) => isWaiting(record)) ? [model] : [],
-  );
-  if (waiting.length === 0) return;
+  const waits = (model: ModelSpec) => pass.recordsOf(model.name).some((record) => isWaiting(record));
   const blocked = blockedReason(pass);
   if (blocked !== undefined) {
-    for (const model of waiting) pass.notDone.push({ subject: `model/${model.name}`, reason: blocked });
+    // What is missing has no record before it may be placed.
+    for (const model of pass.snapshot.models)
+      if (waits(model) || units(pass, model.name).length < model.replicas)
+        pass.notDone.push({ subject: `model/${model.name}`, reason: blocked });
     return;
   }
+  const waiting = pass.snapshot.models.filter(waits);
+  if (waiting.length === 0) return;
   let left = placeReserved(pass, pass.policy.maxPlacementsPerPass);
   for (const model of byPriority(waiting).toSorted((a, b) => b.priority - a.priority || size(b) - size(a)))
     left = placeModel(pass, model, left);
@@ -33,7 +36,8 @@ const NAMED_MAX = 4;
 /** Why nothing at all is placed in this pass. */
 export function blockedReason(pass: Pass): Reason | undefined {
   if (pass.settling) {
-    const { judgeFromMs } = pass.liveness.memory;
+    const { judgeFromMs, stateLost } = pass.liveness.memory;
+    if (stateLost !== undefined) return because('settling', stateLossWords(stateLost, pass.policy));
     const unheard = [...pass.nodes.values()].filter((node) => (node.lastReportMs ?? -1) < judgeFromMs);
     const names = unheard.slice(0, NAMED_MAX).map(({ id }) => id);
     const more = unheard.length > NAMED_MAX ? ` and ${unheard.length - NAMED_MAX} more` : '';
@@ -58,6 +62,7 @@ function placeReserved(pass: Pass, limit: number): number {
     if (why === undefined) {
       pass.openRoom(record);
       if (tryPlace(pass, model, record)) {
+        pass.roomsUsed += 1;
         left -= 1;
         continue;
       }
@@ -238,8 +243,13 @@ export function putPlaced(
     specDigest: pass.digestOf(record.model, placement.profile.name) ?? '',
     generation: query.generation,
     shards: placement.shards,
+    startedWith: startedWith(placement.profile),
     placement: explanation,
   };
   pass.put(placed, reason);
   for (const shard of placement.shards) pass.world().bookings.book(record.model, shard);
+}
+
+function startedWith({ engine, maxConcurrency, stopGraceMs }: Profile): StartedWith {
+  return { engine, stopGraceMs, ...(maxConcurrency === undefined ? {} : { maxConcurrency }) };
 }

@@ -9,6 +9,8 @@ import {
   shardKey,
 } from '../cluster.js';
 import type { Snapshot } from '../snapshot.js';
+import { servedByOthers, withDeadline } from './drain-late.js';
+import { moveUnderWay } from './drain-under-way.js';
 import { explainPlacement, explainYielding } from './explain.js';
 import { withShardStopped } from './forecast.js';
 import type { PassContext } from './pass.js';
@@ -27,6 +29,8 @@ export interface DrainMove {
     readonly shards: readonly { readonly nodeId: string; readonly gpuUuids: readonly string[] }[];
   };
   readonly reason: Reason;
+  /** The drain has begun and this is what it does; without a target nothing more is asked of the replica than to end. */
+  readonly underWay?: boolean;
   /** There is no place beside it: the target is free only once it has stopped, which needs leave for a gap. */
   readonly stopFirst?: boolean;
   /** Replicas of lower priority that make room for it there. */
@@ -66,14 +70,20 @@ export interface DrainQuestion {
 /** Replicas are looked at one after the other, each with the places of the former ones taken. */
 export function planDrain(question: DrainQuestion): DrainPlan {
   const { intent, node } = question;
-  const leaving = question.replicas.filter(
-    ({ record }) => record.intent === 'run' && standsOn(record, node.id, intent.gpuUuid),
-  );
+  const leaving = question.replicas.filter(({ record }) => standsOn(record, node.id, intent.gpuUuid));
   let snapshot = withIntent(question.snapshot, node.id, intent);
   const moves: DrainMove[] = [];
   const gaps = new Set<string>();
   for (const replica of leaving) {
     const { record } = replica;
+    const begun = moveUnderWay(question, replica, leaving);
+    if (begun !== undefined) {
+      const move = withDeadline(question, replica, leaving, begun);
+      moves.push(move);
+      // What is on its way out already needs no more leave.
+      if (move !== begun) gaps.add(record.model);
+      continue;
+    }
     const nodeIds = record.shards.map((shard) => shard.nodeId);
     const { policy, context } = question;
     const look = (world: Snapshot) =>
@@ -84,19 +94,22 @@ export function planDrain(question: DrainQuestion): DrainPlan {
         ? undefined
         : explainYielding(snapshot, policy, context, record.model);
     if (prospect !== undefined) {
-      moves.push(yieldingMove(question, record, prospect));
+      const yielding = yieldingMove(question, record, prospect);
+      const move = withDeadline(question, replica, leaving, yielding);
+      moves.push(move);
+      if (move !== yielding) gaps.add(record.model);
       snapshot = withRoom(snapshot, record, prospect);
       continue;
     }
     const without = withoutReplica(snapshot, record);
     const instead = beside?.chosen === undefined ? look(without) : undefined;
     const stopFirst = instead?.chosen !== undefined;
-    const move = moveOf(question, replica, stopFirst ? instead : beside, stopFirst, leaving);
+    const decided = moveOf(question, replica, stopFirst ? instead : beside, stopFirst, leaving);
+    const move = withDeadline(question, replica, leaving, decided);
     moves.push(move);
     if (stopFirst) snapshot = withReplacement(without, record, instead);
     else if (move.target !== undefined) snapshot = withReplacement(snapshot, record, beside);
-    if ((stopFirst || move.target === undefined) && replica.state === 'ready' && move.gapMs !== 0)
-      gaps.add(record.model);
+    if (replica.state === 'ready' && move.gapMs !== 0) gaps.add(record.model);
   }
   const expectedMs = expectedDrainMs(question, moves);
   return { moves, gaps: [...gaps], ...(expectedMs === undefined ? {} : { expectedMs }) };
@@ -112,7 +125,9 @@ function expectedDrainMs(
 ): number | undefined {
   const chains = new Map<string, number>();
   let loadsMs = 0;
-  for (const { model, target, expectedReadyMs } of moves) {
+  for (const { model, target, expectedReadyMs, underWay } of moves) {
+    // Its streams are all that is left of it, and they come on top.
+    if (underWay === true && target === undefined) continue;
     if (target === undefined || expectedReadyMs === undefined) return undefined;
     const moveMs = expectedReadyMs + policy.steadyMs + PASSES_PER_MOVE * intervalMs;
     chains.set(model, (chains.get(model) ?? 0) + moveMs);
@@ -273,11 +288,7 @@ function gapOf(
   expectedReadyMs: number | undefined,
 ): number | undefined {
   if (replica.state !== 'ready') return 0;
-  const gone = new Set(leaving.map((one) => one.record.id));
-  const others = question.replicas.some(
-    (one) => one.record.model === replica.record.model && one.state === 'ready' && !gone.has(one.record.id),
-  );
-  if (others) return 0;
+  if (servedByOthers(question, replica, leaving)) return 0;
   // Stopped first: its end must be seen and its room given away before the new copy can load.
   return expectedReadyMs === undefined ? undefined : expectedReadyMs + PASSES_PER_MOVE * question.intervalMs;
 }

@@ -6,8 +6,10 @@ import { replicaKey, type ReplicaRecord, shardKey, type ShardReport, type Verdic
 import { counted, duration } from '../placement/reasons.js';
 import { countFailure, type Failure, healthyResetMs, leftAfterRestartMs } from './backoff.js';
 import { stopShards } from './commands.js';
-import { drainIntents, promisedDrainOver } from './drain.js';
+import { drainIntents, drainOver, promisedDrainOver } from './drain.js';
 import { learnFrom } from './learn.js';
+import { leaveReason } from './leave.js';
+import { leaveOccupied } from './occupied.js';
 import type { Pass } from './pass.js';
 import { because } from './reasons.js';
 import { inflightOf, isHung, type ObservedReplica } from './replica-state.js';
@@ -23,10 +25,11 @@ export function progressReplicas(pass: Pass): void {
         progressDraining(pass, record);
         break;
       case 'stop':
-        // What is gone makes room for the decisions that follow.
-        if (pass.observed(record).stopped) forgetStopped(pass, record);
         break;
     }
+    // What is gone makes room for the decisions that follow, also when that is seen only now.
+    const now = pass.record(record.id);
+    if (now?.intent === 'stop' && pass.observed(now).stopped) forgetStopped(pass, now);
   }
 }
 
@@ -44,6 +47,9 @@ function progressRunning(pass: Pass, record: ReplicaRecord): void {
   const gone = seen.removedNodeId ?? seen.lostNodeId;
   if (gone !== undefined) return giveUp(pass, record, seen, gone);
   if (seen.failure === undefined) {
+    const stopped = stoppedShard(seen);
+    if (stopped !== undefined) return endAsAsked(pass, record, stopped);
+    if (leaveOccupied(pass, record)) return;
     noteStarted(pass, record, seen);
     const failure = findFailure(pass, pass.record(record.id) ?? record, seen);
     if (failure !== undefined) noteFailure(pass, record, failure);
@@ -64,6 +70,25 @@ function giveUp(pass: Pass, record: ReplicaRecord, seen: ObservedReplica, nodeId
   const broken = record.shards.length > 1 || seen.failure !== undefined;
   const intent = removed || broken ? 'stop' : 'drain';
   pass.put({ ...unready(record), intent, intentReason: reason }, reason);
+  pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
+}
+
+/** Stopped because its agent was asked to: nothing is wrong with it, and nobody here asked. */
+function stoppedShard({ shards }: ObservedReplica): ObservedReplica['shards'][number] | undefined {
+  return shards.find(
+    ({ status }) =>
+      status.kind === 'seen' && status.report.phase === 'exited' && status.report.verdict === 'stopped',
+  );
+}
+
+/**
+ * An agent stops its engines when it ends, and a stop may have been sent by a server whose decisions were lost since. Neither is a
+ * crash: the copy is over with all its ranks, and where one is wanted a new one is placed without any wait.
+ */
+function endAsAsked(pass: Pass, record: ReplicaRecord, { shard }: ObservedReplica['shards'][number]): void {
+  const message = `${shard.nodeId} stopped it as asked: by its own agent on ending, or by a server whose state was lost`;
+  const reason = because('stopped_by_others', message);
+  pass.put({ ...unready(record), intent: 'stop', intentReason: reason }, reason);
   pass.forget(record, 'readySinceMs', 'unhealthySinceMs', 'startSinceMs');
 }
 
@@ -107,10 +132,7 @@ function resetBackoffs(pass: Pass, record: ReplicaRecord, healthyMs: number): vo
   const known = pass.backoffsOf(record.id).filter((one) => !one.permanent);
   if (known.length === 0 || healthyMs < healthyResetMs(known, pass.policy)) return;
   const reason = because('healthy_again', `healthy for ${duration(healthyMs)}`, { healthyMs });
-  for (const nodeId of new Set(known.map((one) => one.nodeId))) {
-    const keep = pass.backoffsOf(record.id).some((one) => one.nodeId === nodeId && one.permanent);
-    if (!keep) pass.clearBackoff(record.id, nodeId, reason);
-  }
+  for (const one of known) pass.clearBackoff(one, reason);
 }
 
 // ---------------------------------------------------------------- failures
@@ -255,9 +277,10 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
     pass.notDone.push({ subject: `replica/${record.id}`, reason });
     return;
   }
-  if (record.intentReason.code === 'node_lost' && (pass.settling || pass.braking)) {
-    // It is back and may be wanted again, which nothing can decide yet.
-    const reason = because('settling', 'its node is back; whether it stays is decided after settling');
+  if ((pass.settling || pass.braking) && leaveReason(pass, record) === undefined) {
+    // Its node is back, or the others may have failed meanwhile: it may be wanted again, which nothing can decide yet.
+    const until = pass.settling ? 'all nodes have reported' : 'fewer nodes are silent';
+    const reason = because('settling', `whether it is wanted again is decided when ${until}`);
     pass.notDone.push({ subject: `replica/${record.id}`, reason });
     return;
   }
@@ -286,7 +309,8 @@ function progressDraining(pass: Pass, record: ReplicaRecord): void {
 
 /** The shortest stream grace any operator set on a node the replica drains from, longer or shorter than the general one. */
 function drainGraceMs(pass: Pass, record: ReplicaRecord): number {
-  if (record.intentReason.code === 'drain_deadline') return 0;
+  // The operator may have taken the drain back since.
+  if (record.intentReason.code === 'drain_deadline' && drainOver(pass, record)) return 0;
   const graces = drainIntents(pass, record).flatMap(({ streamGraceMs }) => streamGraceMs ?? []);
   return graces.length === 0 ? pass.policy.streamGraceMs : Math.min(...graces);
 }

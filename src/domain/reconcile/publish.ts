@@ -1,5 +1,5 @@
 /** What the router may use: the complete list, made anew in every pass. What is not in it is out before anything is stopped. */
-import { replicaKey, type ReplicaRecord } from '../cluster.js';
+import { replicaKey, type ReplicaRecord, type StartedWith } from '../cluster.js';
 import type { PublishedReplica } from '../plan.js';
 import type { Pass } from './pass.js';
 import { type ObservedReplica, provesLife } from './replica-state.js';
@@ -27,11 +27,12 @@ function isPublishable(pass: Pass, seen: ObservedReplica): boolean {
  * they live, and in the first moments of a server or during a mass loss, when silence is presumed to be our own fault.
  */
 function outlivesSilence(pass: Pass, seen: ObservedReplica): boolean {
-  const others = seen.shards.every(
-    ({ status }) =>
-      status.kind === 'silent' ||
-      (status.kind === 'seen' && (status.report.phase === 'ready' || isAlivePhase(status.report.phase))),
-  );
+  // Also the last word of a silent one counts: it may have come while this server itself stood still.
+  const others = seen.shards.every(({ status }) => {
+    const report = status.kind === 'seen' || status.kind === 'silent' ? status.report : undefined;
+    if (report === undefined) return status.kind === 'silent';
+    return report.phase === 'ready' || isAlivePhase(report.phase);
+  });
   if (!others || seen.lostNodeId !== undefined) return false;
   const unseen = seen.shards.every(
     ({ shard, status }) => status.kind === 'seen' || pass.nodes.get(shard.nodeId)?.liveness === 'unseen',
@@ -42,11 +43,16 @@ function outlivesSilence(pass: Pass, seen: ObservedReplica): boolean {
   return provesLife(evidence, pass.policy, pass.nowMs);
 }
 
+/** Of a copy that nobody can say anything about; what the router cannot know it does not need. */
+const UNKNOWN: Omit<StartedWith, 'stopGraceMs'> = { engine: 'command' };
+
 function published(pass: Pass, record: ReplicaRecord): PublishedReplica | undefined {
   const head = record.shards.find(({ rank }) => rank === 0);
   const node = head === undefined ? undefined : pass.nodes.get(head.nodeId);
   if (head === undefined || node === undefined) return undefined;
   const profile = pass.models.get(record.model)?.profiles.find(({ name }) => name === record.profile);
+  // An old copy serves by what it was started with until its replacement is there, whatever the catalog says meanwhile.
+  const { engine, maxConcurrency } = record.startedWith ?? profile ?? UNKNOWN;
   return {
     replicaId: record.id,
     generation: record.generation,
@@ -55,9 +61,8 @@ function published(pass: Pass, record: ReplicaRecord): PublishedReplica | undefi
     nodeId: node.id,
     address: node.address,
     port: head.ports.http,
-    // A profile that left the catalog serves on until its replacement is there; what the router cannot know it does not need.
-    engine: profile?.engine ?? 'command',
-    ...(profile?.maxConcurrency === undefined ? {} : { maxConcurrency: profile.maxConcurrency }),
+    engine,
+    ...(maxConcurrency === undefined ? {} : { maxConcurrency }),
     weight: profile?.weight ?? 1,
   };
 }

@@ -19,6 +19,7 @@ export const RECONCILE_REASONS = {
   node_lost: 'its node was given up',
   node_removed: 'its node was removed',
   revived: 'what made it leave no longer holds',
+  stopped_by_others: 'its agent was asked to stop it by somebody other than this server',
   failed: 'it failed and is started again under a new generation',
   replaced: 'its replacement is Ready and steady',
   yields: 'it makes room for a replica of a model with a higher priority',
@@ -36,6 +37,7 @@ export const RECONCILE_REASONS = {
   became_ready: 'it became Ready',
   not_ready: 'it is no longer Ready',
   released: 'its failed shards are confirmed gone, its GPUs are free',
+  place_taken: 'nothing of it runs and something else runs in its place; it is placed anew',
   stale_generation: 'it is of an older generation',
   orphan: 'no record names it and it cannot be taken over',
   healthy_again: 'it was healthy long enough for its failures to be forgotten',
@@ -43,6 +45,7 @@ export const RECONCILE_REASONS = {
   learned: 'measured from a real start',
   // why something is not done
   settling: 'the control plane has just started and waits for its nodes to report',
+  state_lost: 'the stored state is older than the cluster, so all agents are waited for',
   mass_loss: 'so many nodes are silent at once that the control plane presumes itself sick',
   backoff: 'it waits after a failure',
   no_place: 'it fits nowhere',

@@ -15,7 +15,7 @@ import type { ControlPolicy } from './policy.js';
 import { progressReplicas, stopReplicas } from './progress.js';
 import { publishReplicas } from './publish.js';
 import { because } from './reasons.js';
-import { fillModels, reviveReplicas, scaleModels } from './scale.js';
+import { fillModels, keepBoth, reviveReplicas, scaleModels } from './scale.js';
 import { noteSpread } from './spread.js';
 import { forgetObsolete } from './tidy.js';
 import { noteYields, reviewRooms } from './yields.js';
@@ -32,18 +32,24 @@ export function reconcile(snapshot: Snapshot, policy: ControlPolicy, context: Pa
   reviewRooms(pass);
   reviveReplicas(pass);
   progressReplicas(pass);
+  // A replica that has just lost its place waits for its room again.
+  reviewRooms(pass);
   scaleModels(pass);
   // Whoever is asked to make room begins to in the same pass, which may need places or room itself.
   for (let round = 1; ; round += 1) {
     const mark = pass.mark();
-    const asked = pass.roomsAsked;
+    const { roomsAsked: asked, roomsUsed: used } = pass;
     moveReplicas(pass);
     fillModels(pass);
     stopReplicas(pass);
     placeReplicas(pass);
-    if (pass.roomsAsked === asked || round === ROUNDS_MAX) break;
+    if (round === ROUNDS_MAX || (pass.roomsAsked === asked && pass.roomsUsed === used)) break;
     pass.rewind(mark);
+    // Whoever was to leave for a room that has found another place stays, and what was to replace it is one too many; where one
+    // is now to leave, another that was one too many stays in its stead.
+    scaleModels(pass);
   }
+  keepBoth(pass);
   noteConditions(pass);
   forgetObsolete(pass);
   publishReplicas(pass);

@@ -23,22 +23,35 @@ export function relinkRenamed(
 ): readonly Relinked[] {
   const silent = new Set(nodes.filter((node) => node.streamSinceMs === undefined).map((node) => node.id));
   if (silent.size === 0) return [];
+  let heirs: ReadonlyMap<string, readonly NodeView[]> | undefined;
   return records.flatMap((record) => {
     const moved = record.shards.find((shard) => silent.has(shard.nodeId));
     if (moved === undefined) return [];
     const machineId = machineIdOf(moved.nodeId);
     if (machineId === undefined) return [];
-    const heir = nodes.find(
-      (node) =>
-        node.streamSinceMs !== undefined &&
-        node.reported &&
-        machineIdOf(node.id) === machineId &&
-        reportsAll(node, record, moved.nodeId),
-    );
+    heirs ??= reportingByMachine(nodes, machineIdOf);
+    const heir = heirs.get(machineId)?.find((node) => reportsAll(node, record, moved.nodeId));
     return heir === undefined
       ? []
       : [{ record: carriedOver(record, moved.nodeId, heir.id), from: moved.nodeId, to: heir.id }];
   });
+}
+
+/** While a fleet comes back, a search through all nodes for each of its records would be most of a pass. */
+function reportingByMachine(
+  nodes: readonly NodeView[],
+  machineIdOf: (nodeId: string) => string | undefined,
+): ReadonlyMap<string, readonly NodeView[]> {
+  const found = new Map<string, NodeView[]>();
+  for (const node of nodes) {
+    if (node.streamSinceMs === undefined || !node.reported) continue;
+    const machineId = machineIdOf(node.id);
+    if (machineId === undefined) continue;
+    const others = found.get(machineId);
+    if (others === undefined) found.set(machineId, [node]);
+    else others.push(node);
+  }
+  return found;
 }
 
 function reportsAll(node: NodeView, record: ReplicaRecord, oldNodeId: string): boolean {

@@ -151,6 +151,48 @@ describe('a restart of one replica', () => {
   });
 });
 
+describe('an old copy', () => {
+  const of = (change: Parameters<typeof aProfile>[0]): ModelSpec =>
+    aModel({ name: 'a', profiles: [aProfile(change)] });
+
+  it('is published with the limit it was started with, its replacement with the new one', () => {
+    const c = cluster([of({ maxConcurrency: 8 })], 2);
+    c.models = [of({ maxConcurrency: 4 })];
+    c.loadMs = 10_000;
+    const limits: (number | undefined)[] = [];
+    for (let pass = 0; pass < 30; pass += 1)
+      for (const { maxConcurrency } of c.tick().published) limits.push(maxConcurrency);
+    expect(new Set(limits)).toEqual(new Set([8, 4]));
+    expect(limits[0]).toBe(8);
+    expect(limits.at(-1)).toBe(4);
+    // Between the two both serve: none was given the other's limit.
+    expect(c.plans.some(({ published }) => published.length === 2)).toBe(true);
+  });
+
+  it.each([
+    ['of a removed model', []],
+    ['of a removed profile', [of({ name: 'q', stopGraceMs: 5_000 })]],
+  ])('%s has its own time to stop', (_, models) => {
+    const c = cluster([of({ stopGraceMs: 123_000 })], 2);
+    c.models = models;
+    c.run(60_000);
+    const graces = c.plans.flatMap(({ actions }) =>
+      actions.flatMap((action) => (action.kind === 'stopShard' ? [action.command.graceMs] : [])),
+    );
+    expect(graces).toEqual([123_000]);
+  });
+
+  it('has the time that the file says now, which restarts nothing', () => {
+    const c = cluster([of({ stopGraceMs: 123_000 })], 2);
+    c.models = [aModel({ name: 'a', replicas: 0, profiles: [aProfile({ stopGraceMs: 7_000 })] })];
+    c.run(20_000);
+    const graces = c.plans.flatMap(({ actions }) =>
+      actions.flatMap((action) => (action.kind === 'stopShard' ? [action.command.graceMs] : [])),
+    );
+    expect(graces).toEqual([7_000]);
+  });
+});
+
 describe('the order in which copies go', () => {
   it('is failed, starting, about to leave anyway, fewest requests, newest', () => {
     const c = cluster([withArgs('a', '--x', { replicas: 3 })], 2, 2);
@@ -178,5 +220,64 @@ describe('the order in which copies go', () => {
     c.models = [withArgs('a', '--x', { replicas: 1 })];
     c.run(10_000);
     expect(c.records.has(starting?.id ?? '')).toBe(false);
+  });
+});
+
+describe('a restart with leave for a gap', () => {
+  const restarted = (c: IdealCluster, change: Partial<ModelSpec> = {}): ModelSpec =>
+    withArgs('a', '--x', { restartedWallMs: c.wallMs, ...change });
+
+  it('stops first where nothing is spare; without leave the old copy serves on', () => {
+    const c = cluster([withArgs('a', '--x')], 1);
+    const before = ids(c, 'a');
+    c.models = [restarted(c)];
+    expect(fewest(c, 'a')).toBe(1);
+    expect(ids(c, 'a')).toEqual(before);
+    c.models = [{ ...restarted(c), restartAllowsGap: true }];
+    expect(fewest(c, 'a')).toBe(0);
+    expect(ids(c, 'a')).not.toEqual(before);
+    expect(c.published()).toHaveLength(1);
+  });
+
+  it('still has the new copy first where there is room', () => {
+    const c = cluster([withArgs('a', '--x')], 2);
+    c.models = [restarted(c, { restartAllowsGap: true })];
+    expect(fewest(c, 'a')).toBe(1);
+    expect(ids(c, 'a')).toHaveLength(1);
+  });
+
+  it('is leave for that restart, not for what the file says later', () => {
+    const c = cluster([withArgs('a', '--x')], 1);
+    const model = restarted(c, { restartAllowsGap: true });
+    c.models = [model];
+    c.run(100_000);
+    const after = ids(c, 'a');
+    expect(c.published()).toHaveLength(1);
+    c.models = [{ ...model, profiles: [aProfile({ args: ['--y'] })] }];
+    expect(fewest(c, 'a')).toBe(1);
+    expect(ids(c, 'a')).toEqual(after);
+  });
+
+  it('says who wanted it; a change of the model says that it has changed', () => {
+    const why = (change: Partial<ModelSpec>): readonly string[] => {
+      const c = cluster([withArgs('a', '--x')], 1);
+      c.models = [restarted(c, { restartedBy: 'ann', ...change })];
+      return c.tick().notDone.map(({ reason }) => reason.message);
+    };
+    expect(why({})).toEqual([
+      expect.stringMatching(/it goes on serving: ann wants a new copy in its place$/),
+    ]);
+    expect(why({ profiles: [aProfile({ args: ['--y'] })] })).toEqual([
+      expect.stringMatching(/it goes on serving: a\/p has changed since it was started$/),
+    ]);
+  });
+
+  it('of one replica is its own', () => {
+    const c = cluster([withArgs('a', '--x')], 1);
+    const [record] = c.recordsOf('a');
+    if (record === undefined) throw new Error('no replica');
+    c.records.set(record.id, { ...record, restart: { actor: 'ann', atWallMs: c.wallMs, allowGap: true } });
+    expect(fewest(c, 'a')).toBe(0);
+    expect(c.published()).toHaveLength(1);
   });
 });

@@ -5,15 +5,18 @@
 import type { Reason, ReplicaRecord } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import { counted } from '../placement/reasons.js';
+import { isSpread } from '../placement/scores.js';
 import { leaveReason } from './leave.js';
 import type { Pass, Unit } from './pass.js';
 import { unready } from './progress.js';
 import { because } from './reasons.js';
 import { inflightOf } from './replica-state.js';
+import { domainOfRecord } from './spread.js';
 
 /**
  * Keeps what was about to go but is wanted again. Before replicas are taken a step further: one without requests would be stopped
  * in that very step, as a node given up for lost and back again would lose the only copy that serves while the new one loads.
+ * Whom it makes one too many is decided afterwards: some of the others may have failed or been lost by now.
  */
 export function reviveReplicas(pass: Pass): void {
   if (pass.settling || pass.braking) return;
@@ -24,11 +27,16 @@ export function reviveReplicas(pass: Pass): void {
 export function scaleModels(pass: Pass): void {
   for (const name of pass.modelsWithRecords()) if (!pass.models.has(name)) removeModel(pass, name);
   if (pass.settling || pass.braking) return;
-  for (const model of pass.snapshot.models) {
-    reviveDraining(pass, model);
-    const surplus = units(pass, model.name).length - model.replicas;
-    if (surplus > 0) sendAway(pass, model, surplus);
+  // With a waiting replica that is sent away goes the reason of those that make room for it, of models looked at before.
+  for (let rooms = Infinity; pass.reserving().length < rooms;) {
+    rooms = pass.reserving().length;
+    for (const model of pass.snapshot.models) scaleModel(pass, model);
   }
+}
+
+function scaleModel(pass: Pass, model: ModelSpec): void {
+  reviveDraining(pass, model);
+  sendAwaySurplus(pass, model);
 }
 
 /** Creates what is missing, also what the moves of this pass took away. */
@@ -152,20 +160,76 @@ function sendAway(pass: Pass, model: ModelSpec, surplus: number): void {
 
 /**
  * The order in which copies go: failed, then not yet Ready, then those that must leave their place anyway, then replacements of a
- * replica that stayed after all, then the one with the fewest requests, then the newest.
+ * replica that stayed after all, then of copies that are to stand apart one from where most of those stand that are left, then the
+ * one with the fewest requests, then the newest. Where copies stand goes before what they do at the moment: requests are let
+ * finish, but copies that are left together stay together until somebody moves them.
  */
 export function victims(pass: Pass, candidates: readonly Unit[]): readonly Unit[] {
   const ids = new Set(candidates.map(({ record }) => record.id));
-  const ranked = candidates.map((unit) => ({ unit, rank: victimRank(pass, unit, ids) }));
-  return ranked
-    .toSorted(
-      (a, b) =>
-        a.rank - b.rank ||
-        inflightOf(pass.snapshot, a.unit.record) - inflightOf(pass.snapshot, b.unit.record) ||
-        b.unit.record.createdWallMs - a.unit.record.createdWallMs ||
-        (a.unit.record.id < b.unit.record.id ? 1 : -1),
-    )
-    .map(({ unit }) => unit);
+  const ranked = candidates
+    .map((unit) => ({
+      unit,
+      rank: victimRank(pass, unit, ids),
+      inflight: inflightOf(pass.snapshot, unit.record),
+    }))
+    .toSorted((a, b) => compareVictims(a, b) || compareAge(a.unit, b.unit));
+  const model = pass.models.get(candidates[0]?.record.model ?? '');
+  if (model === undefined || !isSpread(model)) return ranked.map(({ unit }) => unit);
+  return thinnedOut(pass, model, ranked);
+}
+
+interface RankedUnit {
+  readonly unit: Unit;
+  readonly rank: number;
+  readonly inflight: number;
+}
+
+function compareVictims(a: RankedUnit, b: RankedUnit): number {
+  return a.rank - b.rank || a.inflight - b.inflight;
+}
+
+function compareAge({ record: a }: Unit, { record: b }: Unit): number {
+  return b.createdWallMs - a.createdWallMs || (a.id < b.id ? 1 : -1);
+}
+
+/** Of one rank the fullest domain gives one, then whichever is the fullest without it: what is left stands as far apart as can be. */
+function thinnedOut(pass: Pass, model: ModelSpec, ranked: readonly RankedUnit[]): readonly Unit[] {
+  const left = [...ranked];
+  const crowds = new Map<string, number>();
+  const domains = new Map(left.map(({ unit }) => [unit, domainsOfUnit(pass, model, unit)]));
+  const count = (unit: Unit, by: number): void => {
+    for (const domain of domains.get(unit) ?? []) crowds.set(domain, (crowds.get(domain) ?? 0) + by);
+  };
+  for (const { unit } of left) count(unit, 1);
+  const fuller = (a: Unit, b: Unit): boolean => {
+    const [ofA = [], ofB = []] = [domains.get(a), domains.get(b)];
+    const sizes = ofA.map((domain, index) => (crowds.get(domain) ?? 0) - (crowds.get(ofB[index] ?? '') ?? 0));
+    return (sizes.find((difference) => difference !== 0) ?? 0) > 0;
+  };
+  const order: Unit[] = [];
+  for (let first = left[0]; first !== undefined; first = left[0]) {
+    let next = first;
+    for (const one of left) {
+      if (one.rank !== first.rank) break;
+      if (fuller(one.unit, next.unit)) next = one;
+    }
+    left.splice(left.indexOf(next), 1);
+    count(next.unit, -1);
+    order.push(next.unit);
+  }
+  return order;
+}
+
+/** Where the copy will stand when its move, if it has one, is done: domain and node. */
+function domainsOfUnit(
+  pass: Pass,
+  { placement }: ModelSpec,
+  { record, replacement }: Unit,
+): readonly string[] {
+  const standing = replacement !== undefined && replacement.shards.length > 0 ? replacement : record;
+  if (standing.shards.length === 0) return [];
+  const domain = domainOfRecord(pass, standing, placement.spreadBy);
+  return placement.strategy === 'spread' ? [domain, `on ${standing.shards[0]?.nodeId}`] : [domain];
 }
 
 function victimRank(pass: Pass, { record }: Unit, ids: ReadonlySet<string>): number {
@@ -173,10 +237,10 @@ function victimRank(pass: Pass, { record }: Unit, ids: ReadonlySet<string>): num
   if (seen.failure !== undefined) return 0;
   if (record.shards.length === 0) return 1;
   if (!seen.ready && !seen.silent) return 2;
-  // Silent: it may serve or not; between the starting and the surely serving.
-  if (!seen.ready) return 3;
-  if (leaveReason(pass, record) !== undefined) return 4;
-  return record.replaces !== undefined && ids.has(record.replaces) ? 5 : 6;
+  // Silent: it may serve or not; between the starting and the surely serving, those last that did serve when last heard of.
+  if (!seen.ready) return record.readyWallMs === undefined ? 3 : 4;
+  if (leaveReason(pass, record) !== undefined) return 5;
+  return replacesAny(record, ids) ? 6 : 7;
 }
 
 /** Sends a replica away: what serves is drained, what never served is stopped. */
@@ -204,12 +268,12 @@ function reviveDraining(pass: Pass, model: ModelSpec): void {
     .filter((record) => record.intent === 'drain' && isSound(pass, record));
   for (const record of draining) {
     const present = units(pass, model.name);
-    const wanted = present.length < model.replicas || present.some((unit) => isWorse(pass, unit, record));
-    if (!wanted) continue;
+    const ids = new Set([record.id, ...present.map((unit) => unit.record.id)]);
+    const kept = present.filter((unit) => !isWorse(pass, unit, record, ids)).length;
+    if (kept >= model.replicas) continue;
     const reason = because('revived', `no longer: ${record.intentReason.message}`);
     pass.put({ ...record, intent: 'run', intentReason: reason, readyWallMs: pass.context.nowWallMs }, reason);
     pass.forget(record, 'drainSinceMs', 'readySinceMs');
-    sendAwaySurplus(pass, model);
   }
 }
 
@@ -224,9 +288,36 @@ function isSound(pass: Pass, record: ReplicaRecord): boolean {
   return seen.ready && seen.failure === undefined && steady && leaveReason(pass, record) === undefined;
 }
 
-/** Whether a present copy is a worse keep than a sound one that was about to go. */
-function isWorse(pass: Pass, { record }: Unit, than: ReplicaRecord): boolean {
+/**
+ * Whether a present copy is a worse keep than a sound one that was about to go, as {@link victims} would choose between them: else
+ * it came back only to be sent away again.
+ */
+function isWorse(pass: Pass, { record }: Unit, than: ReplicaRecord, ids: ReadonlySet<string>): boolean {
   const seen = pass.observed(record);
   if (!seen.ready && !seen.silent) return true;
-  return leaveReason(pass, record) !== undefined || record.replaces === than.id;
+  if (leaveReason(pass, record) !== undefined) return true;
+  return replacesAny(record, ids) && !replacesAny(than, ids);
+}
+
+/**
+ * One that was to take the place of a copy that stays after all, and is wanted beside it, is nobody's replacement any more: else the
+ * next drain of the other were handed over to it at once, and the model one copy short.
+ */
+export function keepBoth(pass: Pass): void {
+  if (pass.settling || pass.braking) return;
+  for (const model of pass.snapshot.models) {
+    const present = units(pass, model.name);
+    if (present.length > model.replicas) continue;
+    for (const { record } of present) {
+      const { replaces, ...rest } = record;
+      const other = replaces === undefined ? undefined : pass.record(replaces);
+      if (other?.intent !== 'run') continue;
+      pass.put(rest, because('wanted', `${other.id} stays as well; ${model.name} wants both`));
+    }
+  }
+}
+
+/** Whether it was to take the place of one that is there after all. */
+function replacesAny({ replaces }: ReplicaRecord, ids: ReadonlySet<string>): boolean {
+  return replaces !== undefined && ids.has(replaces);
 }

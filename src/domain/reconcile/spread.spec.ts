@@ -41,8 +41,45 @@ describe('copies that were to be kept apart', () => {
         .map(({ shards }) => shards[0]?.nodeId),
     ).toEqual(['n1', 'n1']);
     expect(conditions(c)).toEqual([
-      'spread not met: 2 of 2 replicas on node n1; no other place has room now',
+      'spread not met: 2 of 2 replicas on node n1; no other place takes a copy now',
     ]);
+  });
+
+  it('are thinned out evenly, as if the fewer had been placed apart, whatever they do just then', () => {
+    const four = { ...model, replicas: 4 };
+    const c = cluster({ models: [four], nodes: [aNode('n1', 4), aNode('n2', 4)] });
+    c.run(60_000);
+    expect(nodesOf(c)).toEqual(['n1', 'n1', 'n2', 'n2']);
+    for (const { id, generation, shards } of c.recordsOf('m')) {
+      if (shards[0]?.nodeId === 'n1') c.inflight.set(`${id}@${generation}`, 1);
+    }
+    c.models = [model];
+    c.tick();
+    c.inflight.clear();
+    c.run(60_000);
+    expect(nodesOf(c)).toEqual(['n1', 'n2']);
+    expect(told(c)).toEqual([]);
+  });
+
+  it('are not told that nothing has room while what leaves still holds it', () => {
+    const four = { ...model, replicas: 4 };
+    const c = cluster({ models: [four], nodes: [aNode('n1', 2), aNode('n2', 2)] });
+    c.run(60_000);
+    const busy = c.recordsOf('m').filter(({ shards }) => shards[0]?.nodeId === 'n2');
+    for (const { id, generation } of busy) c.inflight.set(`${id}@${generation}`, 1);
+    c.models = [model];
+    c.change('n2', { intent: { target: 'drained', actor: 'ann', atWallMs: 0, sequence: 1 } });
+    c.tick();
+    c.change('n2', { intent: { target: 'schedulable', actor: 'ann', atWallMs: 0, sequence: 2 } });
+    c.tick();
+    expect(conditions(c)).toEqual([
+      expect.stringMatching(
+        /^spread not met: 2 of 2 replicas on node n1; \S+ is on its way out on n2, its room may be enough$/,
+      ),
+    ]);
+    c.inflight.clear();
+    c.run(60_000);
+    expect(conditions(c)).toEqual([expect.stringContaining('a copy would fit on n2')]);
   });
 
   it('stay when the node is back: nothing that serves is moved for that; what would undo it is said', () => {

@@ -3,7 +3,7 @@
  * it again: after the loss of a node its copies stand together, and when the node is back they stay. That is said, with what would
  * undo it, for as long as it holds.
  */
-import type { ReplicaRecord } from '../cluster.js';
+import type { NodeView, ReplicaRecord } from '../cluster.js';
 import type { ModelSpec } from '../model-spec.js';
 import { place } from '../placement/place.js';
 import { counted } from '../placement/reasons.js';
@@ -64,7 +64,7 @@ function crowdOf(pass: Pass, model: ModelSpec): Crowd | undefined {
 }
 
 /** A gang is where its head is. */
-function domainOfRecord(pass: Pass, record: ReplicaRecord, spreadBy: string | undefined): string {
+export function domainOfRecord(pass: Pass, record: ReplicaRecord, spreadBy: string | undefined): string {
   const nodeId = record.shards[0]?.nodeId ?? '';
   const node = pass.nodes.get(nodeId);
   return node === undefined ? `node/${nodeId}` : domainOf(node, spreadBy);
@@ -73,10 +73,12 @@ function domainOfRecord(pass: Pass, record: ReplicaRecord, spreadBy: string | un
 /** Domains the model may use, silent and full ones counted: a node that is gone for now is why the copies stand together. */
 function domainCount(pass: Pass, model: ModelSpec): number {
   const { nodeSelector, spreadBy } = model.placement;
-  const allowed = [...pass.nodes.values()].filter((node) =>
-    Object.entries(nodeSelector).every(([key, wanted]) => labelOf(node, key) === wanted),
-  );
+  const allowed = [...pass.nodes.values()].filter((node) => mayUse(node, nodeSelector));
   return Math.max(1, new Set(allowed.map((node) => domainOf(node, spreadBy))).size);
+}
+
+function mayUse(node: NodeView, nodeSelector: ModelSpec['placement']['nodeSelector']): boolean {
+  return Object.entries(nodeSelector).every(([key, wanted]) => labelOf(node, key) === wanted);
 }
 
 /** Where the youngest of the crowd would go if the model were restarted now. */
@@ -88,6 +90,23 @@ function remedyFor(pass: Pass, model: ModelSpec, crowd: Crowd): string {
   const nodeId = place(pass.world(), query)?.shards[0]?.nodeId;
   const node = nodeId === undefined ? undefined : pass.nodes.get(nodeId);
   if (node === undefined || domainOf(node, model.placement.spreadBy) === crowd.domain)
-    return '; no other place has room now';
+    return noPlaceBecause(pass, model, crowd);
   return `; a copy would fit on ${node.id}: llmgw ctl restart ${model.name} spreads them again`;
+}
+
+/** Only what placement looked at is said: room that is taken by what is on its way out is room in a moment. */
+function noPlaceBecause(pass: Pass, { placement }: ModelSpec, { domain }: Crowd): string {
+  const elsewhere = (nodeId: string): boolean => {
+    const node = pass.nodes.get(nodeId);
+    return (
+      node !== undefined &&
+      mayUse(node, placement.nodeSelector) &&
+      domainOf(node, placement.spreadBy) !== domain
+    );
+  };
+  for (const { id, intent, shards } of pass.records()) {
+    const nodeId = intent === 'run' ? undefined : shards.find((shard) => elsewhere(shard.nodeId))?.nodeId;
+    if (nodeId !== undefined) return `; ${id} is on its way out on ${nodeId}, its room may be enough`;
+  }
+  return '; no other place takes a copy now';
 }

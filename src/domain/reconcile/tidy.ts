@@ -7,7 +7,7 @@ export function forgetObsolete(pass: Pass): void {
   if (pass.settling) return;
   for (const record of pass.allBackoffs()) {
     const why = obsoleteBecause(pass, record);
-    if (why !== undefined) pass.clearBackoff(record.replicaId, record.nodeId, because('obsolete', why));
+    if (why !== undefined) pass.clearBackoff(record, because('obsolete', why));
   }
 }
 

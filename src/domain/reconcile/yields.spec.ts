@@ -142,6 +142,29 @@ describe('a replica that fits nowhere', () => {
     expect(isQuiet(c)).toBe(true);
   });
 
+  it.each([
+    ['fewer machines', { shards: 2 }, [aProfile({ shards: 1 })]],
+    ['fewer devices', { gpus: 2 }, [aProfile({ gpus: 1 })]],
+    ['more machines', { shards: 1 }, [aProfile({ shards: 2 }), aProfile({ name: 'small' })]],
+    ['another profile', { shards: 2 }, [aProfile({ name: 'small' })]],
+  ])('has no more make room than it needs when it comes to need %s', (_what, was, now) => {
+    const lower = low({ replicas: 2 });
+    const c = cluster('gpus' in was ? [aNode('n1', 2)] : [aNode('n1'), aNode('n2')], [lower]);
+    for (const { id } of c.recordsOf('low')) c.inflight.set(`${id}@1`, 1);
+    c.models = [lower, high({ profiles: [aProfile(was)] })];
+    c.run(4_000);
+    c.models = [lower, high({ profiles: now })];
+    c.run(4_000);
+    const [taker] = c.recordsOf('high');
+    expect(taker?.reserved).toMatchObject({ profile: now.at(-1)?.name, shards: [{}] });
+    expect(taker?.reserved?.shards[0]?.gpuUuids).toHaveLength(1);
+    expect([taker?.reserved?.victims.length, served(c, 'low')]).toEqual([1, 1]);
+    c.inflight.clear();
+    c.run(60_000);
+    expect([served(c, 'low'), served(c, 'high')]).toEqual([1, 1]);
+    expect(isQuiet(c)).toBe(true);
+  });
+
   it('takes nobody while the room of one on its way out is enough', () => {
     const c = cluster([aNode('n1', 2)], [low({ replicas: 1 }), aModel({ name: 'other' })]);
     const [other] = c.recordsOf('other');
@@ -195,6 +218,23 @@ describe('a drain without a spare place', () => {
     expect(c.recordsOf('high').map(({ shards }) => shards[0]?.nodeId)).toEqual(['n2']);
     expect(served(c, 'low')).toBe(0);
     expect(isQuiet(c)).toBe(true);
+  });
+
+  it('does not forget the failures of what was moved when its room is given up', () => {
+    const c = cluster([aNode('n1')], [high()]);
+    c.nodes = [...c.nodes, aNode('n2')];
+    c.models = [high(), low()];
+    c.run(60_000);
+    const drained = { target: 'drained', actor: 'ann', atWallMs: 0, sequence: 2 } as const;
+    c.change('n1', { intent: drained });
+    c.run(180_000);
+    const [moved] = c.recordsOf('high');
+    expect(moved?.reserved).toBeDefined();
+    c.change('n2', { intent: { ...drained, target: 'cordoned' } });
+    c.crash(`${moved?.id}.0`);
+    c.run(10_000);
+    expect(c.recordsOf('high').map(({ id, reserved }) => [id, reserved])).toEqual([[moved?.id, undefined]]);
+    expect([...c.backoffs.values()].map(({ replicaId }) => replicaId)).toEqual([moved?.id]);
   });
 });
 

@@ -188,8 +188,9 @@ export function reviewRooms(pass: Pass): void {
 function giveUpRoom(pass: Pass, record: ReplicaRecord, reason: Reason): void {
   pass.events.push({ subject: `replica/${record.id}`, reason });
   const { reserved: _reserved, ...rest } = record;
-  // A new copy without a place keeps its move from looking for one, or for leave to stop first.
-  if (record.replaces !== undefined && record.shards.length === 0) pass.remove(record.id, reason);
+  // A new copy without a place keeps its move from looking for one, or for leave to stop first. Once the old one has gone it is
+  // a replica like any other, whose failures must not be forgotten with it.
+  if (pass.isMove(record) && record.shards.length === 0) pass.remove(record.id, reason);
   else pass.put(rest, reason);
 }
 
@@ -199,6 +200,8 @@ function obsoleteBecause(pass: Pass, record: ReplicaRecord, reserved: ReservedPl
   if (model === undefined) return `${record.model} is no longer in the catalog`;
   const count = failures(pass, record);
   if (count >= FAILURES_MAX) return `it failed ${count} times where it was`;
+  // A smaller room than it now needs is of no use, and of a larger one some are sent away for nothing.
+  if (!isRoomOf(model, reserved)) return `${model.name}/${reserved.profile} has changed`;
   const leaving = reserved.victims.flatMap((id) => pass.record(id) ?? []);
   for (const victim of leaving) {
     const its = pass.models.get(victim.model);
@@ -211,9 +214,16 @@ function obsoleteBecause(pass: Pass, record: ReplicaRecord, reserved: ReservedPl
   return 'its place can no longer be used';
 }
 
+/** Whether the profile it was made for still takes as many machines and devices, no more and no fewer. */
+function isRoomOf(model: ModelSpec, { profile, shards }: ReservedPlace): boolean {
+  const wanted = model.profiles.find(({ name }) => name === profile);
+  return shards.length === wanted?.shards && shards.every(({ gpuUuids }) => gpuUuids.length === wanted.gpus);
+}
+
 /**
- * The reserved nodes as they are to become. Memory still in use on the devices counts as about to be given back: the one that left
- * may take a moment, and another victim would be one too many.
+ * The reserved devices as they are to become, and no others of their nodes: those may go to anybody in the next moment. Memory
+ * still in use on the devices counts as about to be given back: the one that left may take a moment, and another victim would be
+ * one too many.
  */
 function emptyRoom(
   pass: Pass,
@@ -231,7 +241,7 @@ function emptyRoom(
   );
   const settled = world.nodes.map((node) => ({
     ...node,
-    gpus: node.gpus.map((gpu) => (uuids.has(gpu.uuid) ? { ...gpu, memoryUsedBytes: 0 } : gpu)),
+    gpus: node.gpus.filter((gpu) => uuids.has(gpu.uuid)).map((gpu) => ({ ...gpu, memoryUsedBytes: 0 })),
   }));
   return { ...world, nodes: settled };
 }

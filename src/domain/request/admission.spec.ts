@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ModelQueue, decideHold } from './admission.js';
+import { ModelQueue, SERVED_LATE_MAX_MS, decideHold } from './admission.js';
 import type { Arrival, Ticket } from './admission.js';
 
 function arrival(key: string, changes: Partial<Arrival<string>> = {}): Arrival<string> {
@@ -75,19 +75,58 @@ describe('order', () => {
   });
 });
 
+describe('those that cannot go now', () => {
+  const none = () => false;
+  const not = (names: string) => (payload: string) => !names.includes(payload);
+
+  it('are passed over, within their own line too, and keep their places', () => {
+    const queue = new ModelQueue<string>(20);
+    for (const payload of 'abc') enqueue(queue, 'A', { payload });
+    for (const payload of 'xy') enqueue(queue, 'b', { payload });
+    expect(queue.next(0, none)).toBeUndefined();
+    expect(queue.depth).toBe(5);
+    expect(queue.next(0, not('axy'))?.arrival.payload).toBe('b');
+    // What b's request took of A's share does not put a behind for good.
+    expect(order(queue)).toBe('xayc');
+  });
+
+  it('of a higher priority do not hold up a lower one', () => {
+    const queue = new ModelQueue<string>(20);
+    enqueue(queue, 'A', { payload: 'h', priority: 200 });
+    enqueue(queue, 'A', { payload: 'l' });
+    expect(queue.next(0, not('h'))?.arrival.payload).toBe('l');
+    expect(order(queue)).toBe('h');
+  });
+
+  it('are looked at so often and not more: a release costs the same however many wait', () => {
+    const queue = new ModelQueue<string>(10_000);
+    for (let i = 0; i < 5_000; i++) enqueue(queue, `k${i % 50}`, { deadlineMs: 10 });
+    let looked = 0;
+    const look = () => {
+      looked += 1;
+      return false;
+    };
+    queue.next(0, look);
+    expect(looked).toBeGreaterThan(10);
+    expect(looked).toBeLessThan(200);
+    expect(queue.depth).toBe(5_000);
+    expect(queue.expire(10)).toHaveLength(5_000);
+  });
+});
+
 describe('leaving', () => {
   /** Requests of clients long gone were still sent to the engine; work for nobody grew the queue. */
   it('a client that left is never served, wherever it stood', () => {
     const queue = new ModelQueue<string>(10);
     const tickets = ['a', 'b', 'c', 'd', 'e'].map((payload) => enqueue(queue, 'k', { payload }));
-    for (const at of [0, 2, 4]) expect(queue.leave(tickets[at]!)).toBe(true);
-    expect(queue.leave(tickets[0]!)).toBe(false);
+    for (const at of [0, 2, 4]) expect(queue.leave(tickets[at]!, 0)).toBe(true);
+    expect(queue.leave(tickets[0]!, 0)).toBe(false);
     expect(queue.depth).toBe(2);
     expect(order(queue)).toBe('bd');
-    expect(queue.leave(tickets[1]!)).toBe(false);
+    expect(queue.leave(tickets[1]!, 0)).toBe(false);
   });
 
-  it('deadlines end the wait, in whatever order they come, and are not served late', () => {
+  it('deadlines end the wait, in whatever order they come, and are not served long after', () => {
     const queue = new ModelQueue<string>(10);
     enqueue(queue, 'k', { payload: 'a', deadlineMs: 300 });
     enqueue(queue, 'k', { payload: 'b', deadlineMs: 100 });
@@ -95,17 +134,26 @@ describe('leaving', () => {
     expect(queue.nextDeadlineMs).toBe(100);
     expect(queue.expire(99)).toEqual([]);
     expect(queue.expire(100).map((t) => t.arrival.payload)).toEqual(['b']);
-    expect(queue.next(500)?.arrival.payload).toBe('c');
+    const lateMs = 300 + SERVED_LATE_MAX_MS;
+    expect(queue.next(lateMs)?.arrival.payload).toBe('c');
     expect(queue.depth).toBe(0);
     expect(queue.nextDeadlineMs).toBe(300);
-    expect(queue.expire(500).map((t) => [t.arrival.payload, t.state])).toEqual([['a', 'timed_out']]);
+    expect(queue.expire(lateMs).map((t) => [t.arrival.payload, t.state])).toEqual([['a', 'timed_out']]);
     expect(queue.nextDeadlineMs).toBeUndefined();
+  });
+
+  // Room that came in time was given to nobody, since whoever looked at the clock was late.
+  it('one that was not told yet that it is too late is served', () => {
+    const queue = new ModelQueue<string>(10);
+    enqueue(queue, 'k', { payload: 'a', deadlineMs: 300 });
+    expect(queue.next(299 + SERVED_LATE_MAX_MS)?.arrival.payload).toBe('a');
+    expect(queue.expire(2_000)).toEqual([]);
   });
 
   it('clear hands out everybody', () => {
     const queue = new ModelQueue<string>(10);
     for (const key of 'abc') enqueue(queue, key, { deadlineMs: 5 });
-    expect(queue.clear()).toHaveLength(3);
+    expect(queue.clear(0)).toHaveLength(3);
     expect([queue.depth, queue.nextDeadlineMs, queue.next(0)]).toEqual([0, undefined, undefined]);
   });
 });
@@ -119,7 +167,7 @@ describe('full', () => {
       ticket: undefined,
       refusal: { refused: 'queue_full', retryAfterSeconds: 5 },
     });
-    for (let i = 0; i <= 20; i++) queue.departed(i * 2_000);
+    for (let i = 1; i <= 20; i++) queue.departed(i * 2_000);
     const measured = queue.enqueue(arrival('A'), 40_000);
     // Half a request a second, five to go.
     expect(measured).toMatchObject({ refusal: { refused: 'queue_full', retryAfterSeconds: 10 } });
@@ -138,12 +186,68 @@ describe('full', () => {
     expect(order(queue)).toBe('AbAb');
   });
 
+  // By tokens the flood was the shorter line, and a key with long prompts was refused for as long as it lasted.
+  it('a flood of tiny requests gives way to one large one, and not the other way round', () => {
+    const queue = new ModelQueue<string>(20);
+    for (let i = 0; i < 20; i++) enqueue(queue, 'A', { tokens: 1 });
+    expect(queue.enqueue(arrival('B', { tokens: 50_000 }), 0).ticket).toBeDefined();
+    const few = new ModelQueue<string>(20);
+    for (let i = 0; i < 2; i++) enqueue(few, 'B', { tokens: 50_000 });
+    const flood = Array.from({ length: 18 }, () => enqueue(few, 'A', { tokens: 1 }));
+    expect(few.enqueue(arrival('c', { tokens: 1 }), 0).ticket).toBeDefined();
+    expect(flood.at(-1)?.state).toBe('displaced');
+  });
+
   it('higher priority displaces lower, never the other way round', () => {
     const queue = new ModelQueue<string>(2);
     const low = [enqueue(queue, 'A', { priority: 1 }), enqueue(queue, 'A', { priority: 1 })];
     expect(queue.enqueue(arrival('A', { priority: 2 }), 0).ticket).toBeDefined();
     expect(low[1]!.state).toBe('displaced');
     expect(queue.enqueue(arrival('b', { priority: 0 }), 0).ticket).toBeUndefined();
+  });
+});
+
+describe('a request that would wait in vain', () => {
+  /** Two departures a second for half a minute, while `waiting` wait. */
+  function draining(waiting: Partial<Arrival<string>>[]) {
+    const queue = new ModelQueue<string>(1_000);
+    for (const one of waiting) enqueue(queue, one.fairnessKey ?? 'A', one);
+    for (let i = 1; i <= 60; i++) queue.departed(i * 500);
+    return queue;
+  }
+  const many = (n: number, one: Partial<Arrival<string>> = {}) => Array.from({ length: n }, () => one);
+  const ask = (queue: ModelQueue<string>, changes: Partial<Arrival<string>>, waitMs = 10_000) =>
+    queue.enqueue(arrival('A', { deadlineMs: 30_000 + waitMs, ...changes }), 30_000);
+
+  it('is refused at once, with the wait that would help', () => {
+    expect(ask(draining(many(40)), {})).toMatchObject({
+      refusal: { refused: 'queue_timeout', retryAfterSeconds: 21 },
+    });
+    expect(ask(draining(many(15)), {}).ticket).toBeDefined();
+    expect(ask(draining(many(40)), {}, 60_000).ticket).toBeDefined();
+    expect(ask(draining(many(40)), { deadlineMs: undefined }).ticket).toBeDefined();
+  });
+
+  it('is judged by who really goes first: higher priorities, the own line, of others as much as their share', () => {
+    expect(ask(draining(many(40)), { fairnessKey: 'b' }).ticket).toBeDefined();
+    expect(ask(draining(many(40, { priority: 1 })), {}).ticket).toBeDefined();
+    expect(ask(draining(many(40, { priority: 200 })), {}).ticket).toBeUndefined();
+    const keys = Array.from({ length: 40 }, (_, i) => ({ fairnessKey: `k${i}` }));
+    expect(ask(draining(keys), { fairnessKey: 'b' }).ticket).toBeUndefined();
+  });
+
+  it('is not while nothing certain is known: too few departures, other endpoints, nobody else waiting', () => {
+    const queue = new ModelQueue<string>(1_000);
+    for (let i = 0; i < 40; i++) enqueue(queue, 'A');
+    for (let i = 1; i <= 5; i++) queue.departed(i * 6_000);
+    expect(ask(queue, {}).ticket).toBeDefined();
+    const changed = draining(many(40));
+    changed.forgetRate(30_000);
+    expect(ask(changed, {}).ticket).toBeDefined();
+    const stalled = draining(many(1));
+    expect(stalled.next(30_000)).toBeDefined();
+    const late = arrival('A', { deadlineMs: 10_000_010 });
+    expect(stalled.enqueue(late, 10_000_000).ticket).toBeDefined();
   });
 });
 
@@ -179,14 +283,14 @@ describe('properties', () => {
               end(result.displaced);
             }
           } else if (what === 'next') {
-            const ticket = queue.next(nowMs);
+            const ticket = queue.next(nowMs, (payload) => (payload + pick) % 3 > 0);
             end(ticket);
             if (ticket?.arrival.deadlineMs !== undefined) {
-              expect(ticket.arrival.deadlineMs).toBeGreaterThan(nowMs);
+              expect(ticket.arrival.deadlineMs + SERVED_LATE_MAX_MS).toBeGreaterThan(nowMs);
             }
           } else if (what === 'leave') {
             const ticket = tickets[pick % Math.max(1, tickets.length)];
-            if (ticket !== undefined && queue.leave(ticket)) end(ticket);
+            if (ticket !== undefined && queue.leave(ticket, 0)) end(ticket);
           } else if (what === 'expire') {
             for (const ticket of queue.expire(nowMs)) end(ticket);
           } else queue.correct(`k${key}`, priority, tokens - 250);

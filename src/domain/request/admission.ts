@@ -36,8 +36,20 @@ export type EnqueueResult<T> =
   | { readonly ticket: Ticket<T>; readonly displaced: Ticket<T> | undefined }
   | { readonly ticket: undefined; readonly refusal: AdmissionRefusal };
 
-/** Keys whose share is remembered per priority; beyond that the longest idle are forgotten, which costs them nothing. */
+/** Departures after which a rate is certain enough to turn somebody away by it: engines end what began together together. */
+const RATE_CERTAIN_DEPARTURES = 20;
+
+/**
+ * How long after its deadline a request is still served that was not told so yet. Who looks at deadlines may be late, and
+ * then the room came in time.
+ */
+export const SERVED_LATE_MAX_MS = 1_000;
+
+/** Keys whose share is remembered per priority; beyond that those that wait for nothing are forgotten. */
 const MAX_REMEMBERED_KEYS = 10_000;
+
+/** Requests that cannot go now and are passed over for one that can, per call: a bound on the work of each release. */
+const PASSED_OVER_MAX = 64;
 
 interface MutableTicket<T> extends Ticket<T> {
   state: Ticket<T>['state'];
@@ -84,7 +96,7 @@ export class ModelQueue<T> {
     (a, b) => a.arrival.deadlineMs! < b.arrival.deadlineMs!,
   );
   private readonly overdue: MutableTicket<T>[] = [];
-  private readonly drain = new DrainRate();
+  private drain = new DrainRate();
   private waiting = 0;
   private sequence = 0;
 
@@ -94,6 +106,11 @@ export class ModelQueue<T> {
   /** Requests waiting. */
   get depth(): number {
     return this.waiting;
+  }
+
+  /** Of those that wait; undefined when nobody does. */
+  get highestPriority(): number | undefined {
+    return this.bands.find(({ waiting }) => waiting > 0)?.priority;
   }
 
   /** When `expire` next has something to do; undefined when nobody waiting has a deadline. */
@@ -110,8 +127,14 @@ export class ModelQueue<T> {
     this.serve(flow, arrival.tokens);
   }
 
-  /** Puts a request in line, or says `queue_full`. A displaced ticket's client is to be refused with `queue_full`. */
+  /**
+   * Puts a request in line, or says why not: `queue_full`, or `queue_timeout` for one that would wait in vain. A displaced
+   * ticket's client is to be refused with `queue_full`.
+   */
   enqueue(arrival: Arrival<T>, nowMs: number): EnqueueResult<T> {
+    if (this.wouldWaitInVain(arrival, nowMs)) {
+      return { ticket: undefined, refusal: this.refuse('queue_timeout', nowMs) };
+    }
     let displaced: Ticket<T> | undefined;
     if (this.waiting >= this.max) {
       displaced = this.displaceFor(arrival);
@@ -127,37 +150,73 @@ export class ModelQueue<T> {
       previous: flow.tail,
       next: undefined,
     };
+    if (this.waiting === 0) this.drain.began(nowMs);
     this.append(flow, ticket);
     if (arrival.deadlineMs !== undefined) this.deadlines.push(ticket);
     return { ticket, displaced };
   }
 
   /**
-   * Takes the next request out of line, or undefined when nobody waits. One whose deadline has passed is not served,
-   * since work for somebody who is told "too late" is work for nobody; `expire` hands it out.
+   * Takes the next request out of line, or undefined when nobody waits who can go. One whose deadline has long passed
+   * is not served, since work for somebody who is told "too late" is work for nobody; `expire` hands it out.
+   * @param canGo of those that cannot go now each keeps its place, and the ones behind it need not wait for it
    */
-  next(nowMs: number): Ticket<T> | undefined {
+  next(nowMs: number, canGo: (payload: T) => boolean = () => true): Ticket<T> | undefined {
+    const left = { toPassOver: PASSED_OVER_MAX };
+    let ticket: Ticket<T> | undefined;
     for (const band of this.bands) {
-      for (let flow = band.active.peek(); flow !== undefined; flow = band.active.peek()) {
-        const ticket = flow.head!;
-        if (ticket.arrival.deadlineMs !== undefined && ticket.arrival.deadlineMs <= nowMs) {
-          this.unlink(ticket, 'timed_out');
-          this.overdue.push(ticket);
-          continue;
-        }
+      ticket = this.nextOf(band, nowMs, canGo, left);
+      if (ticket !== undefined || left.toPassOver === 0) break;
+    }
+    this.noteDepth(nowMs);
+    return ticket;
+  }
+
+  private nextOf(
+    band: Band<T>,
+    nowMs: number,
+    canGo: (payload: T) => boolean,
+    left: { toPassOver: number },
+  ): Ticket<T> | undefined {
+    const passedOver: Flow<T>[] = [];
+    let ticket: Ticket<T> | undefined;
+    for (let flow = band.active.peek(); flow !== undefined; flow = band.active.peek()) {
+      ticket = this.firstOf(flow, nowMs, canGo, left);
+      if (ticket !== undefined || left.toPassOver === 0) break;
+      if (band.active.remove(flow)) passedOver.push(flow);
+    }
+    for (const flow of passedOver) band.active.push(flow);
+    return ticket;
+  }
+
+  private firstOf(
+    flow: Flow<T>,
+    nowMs: number,
+    canGo: (payload: T) => boolean,
+    left: { toPassOver: number },
+  ): Ticket<T> | undefined {
+    let after: MutableTicket<T> | undefined;
+    for (let ticket = flow.head; ticket !== undefined && left.toPassOver > 0; ticket = after) {
+      after = ticket.next;
+      const { deadlineMs, payload, tokens } = ticket.arrival;
+      if (deadlineMs !== undefined && deadlineMs + SERVED_LATE_MAX_MS <= nowMs) {
+        this.unlink(ticket, 'timed_out');
+        this.overdue.push(ticket);
+      } else if (canGo(payload)) {
         this.unlink(ticket, 'admitted');
-        this.serve(flow, ticket.arrival.tokens);
+        this.serve(flow, tokens);
         return ticket;
-      }
+      } else left.toPassOver -= 1;
     }
     return undefined;
   }
 
   /** The client left: its place is free at once. False when the ticket no longer waits. */
-  leave(ticket: Ticket<T>): boolean {
+  leave(ticket: Ticket<T>, nowMs: number): boolean {
     const own = ticket as MutableTicket<T>;
     if (own.state !== 'waiting') return false;
     this.unlink(own, 'left');
+    this.noteDepth(nowMs);
     return true;
   }
 
@@ -169,11 +228,12 @@ export class ModelQueue<T> {
       this.unlink(ticket, 'timed_out');
       expired.push(ticket);
     }
+    this.noteDepth(nowMs);
     return expired;
   }
 
   /** Takes out everybody, for example when the model is removed or the gateway stops. */
-  clear(): Ticket<T>[] {
+  clear(nowMs: number): Ticket<T>[] {
     const all: Ticket<T>[] = [];
     for (const band of this.bands) {
       for (const flow of band.flows.values()) {
@@ -183,12 +243,55 @@ export class ModelQueue<T> {
         }
       }
     }
+    this.noteDepth(nowMs);
     return all;
+  }
+
+  private noteDepth(nowMs: number): void {
+    if (this.waiting === 0) this.drain.ended(nowMs);
   }
 
   /** A request of this model ended at an endpoint: measures how fast the queue drains. */
   departed(nowMs: number): void {
     this.drain.departed(nowMs);
+  }
+
+  /** Other endpoints serve the model than before, so what was measured says nothing any more. */
+  forgetRate(nowMs: number): void {
+    this.drain = new DrainRate();
+    if (this.waiting > 0) this.drain.began(nowMs);
+  }
+
+  /**
+   * Whether, at the measured rate, the request's turn comes only after its deadline: then its client learns at once what
+   * it would learn at the deadline, and the place is not taken from one that can be served. The first in line may always
+   * wait, so that a rate that was measured while engines stood still is measured anew.
+   */
+  private wouldWaitInVain(arrival: Arrival<T>, nowMs: number): boolean {
+    const { deadlineMs } = arrival;
+    if (deadlineMs === undefined || this.waiting === 0) return false;
+    const perSecond = this.drain.perSecond(nowMs, RATE_CERTAIN_DEPARTURES);
+    if (perSecond === undefined) return false;
+    const inTime = (perSecond * (deadlineMs - nowMs)) / 1000;
+    if (this.waiting < inTime) return false;
+    const ahead = this.aheadOf(arrival);
+    return ahead > 0 && ahead >= inTime;
+  }
+
+  /** Requests that are served before the newcomer: higher priorities, its own key's, and of other keys as many tokens' worth. */
+  private aheadOf({ priority, fairnessKey, tokens }: Arrival<T>): number {
+    let ahead = 0;
+    for (const band of this.bands) {
+      if (band.priority > priority) ahead += band.waiting;
+      if (band.priority !== priority) continue;
+      const own = band.flows.get(fairnessKey);
+      const ownTokens = (own?.waitingTokens ?? 0) + tokens;
+      for (const flow of band.active) {
+        if (flow === own) ahead += flow.waiting;
+        else ahead += flow.waiting * Math.min(1, ownTokens / Math.max(1, flow.waitingTokens));
+      }
+    }
+    return ahead;
   }
 
   /**
@@ -284,6 +387,8 @@ export class ModelQueue<T> {
   /**
    * In a full queue a newcomer may take a place of a lower priority, or within its own priority the newest place of
    * the longest line if its own line stays the shorter one. Otherwise one key that fills the queue locks out all others.
+   * Counted are places, for these are what is short: by tokens, a thousand tiny requests would be a shorter line than
+   * one large request, and its key would get in no more.
    */
   private displaceFor(arrival: Arrival<T>): Ticket<T> | undefined {
     const band = this.bands.findLast((candidate) => candidate.waiting > 0);
@@ -291,9 +396,8 @@ export class ModelQueue<T> {
     const longest = longestLine(band);
     if (longest?.tail === undefined) return undefined;
     if (band.priority === arrival.priority) {
-      const own = band.flows.get(arrival.fairnessKey)?.waitingTokens ?? 0;
-      if (longest.waitingTokens <= own + arrival.tokens) return undefined;
-      if (longest.key === arrival.fairnessKey || longest.waiting < 2) return undefined;
+      const own = band.flows.get(arrival.fairnessKey)?.waiting ?? 0;
+      if (longest.waiting <= own + 1) return undefined;
     }
     const victim = longest.tail;
     this.unlink(victim, 'displaced');
@@ -306,10 +410,12 @@ function goesBefore<T>(a: Flow<T>, b: Flow<T>): boolean {
   return (a.head?.sequence ?? 0) < (b.head?.sequence ?? 0);
 }
 
+/** Between lines of as many places, the one with more tokens. */
 function longestLine<T>(band: Band<T>): Flow<T> | undefined {
   let longest: Flow<T> | undefined;
   for (const flow of band.active) {
-    if (flow.waitingTokens > (longest?.waitingTokens ?? -1)) longest = flow;
+    const further = flow.waiting - (longest?.waiting ?? 0);
+    if (further > 0 || (further === 0 && flow.waitingTokens > (longest?.waitingTokens ?? -1))) longest = flow;
   }
   return longest;
 }

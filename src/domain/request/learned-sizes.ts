@@ -15,7 +15,7 @@ export class LearnedSizes {
   /** Mean tokens of an answer. */
   outputTokens = PRIOR_OUTPUT_TOKENS;
 
-  /** An answer ended whole. */
+  /** An answer ended whole; `completionTokens`: of one choice. */
   answered(promptBytes: number, promptTokens: number, completionTokens: number): void {
     if (promptTokens > 0 && promptBytes > 0) {
       const ratio = Math.min(MAX_BYTES_PER_TOKEN, Math.max(MIN_BYTES_PER_TOKEN, promptBytes / promptTokens));
@@ -31,8 +31,8 @@ export class LearnedSizes {
     return Math.ceil(promptBytes / this.bytesPerToken);
   }
 
-  /** Output tokens to expect: the mean, or less where the request sets a limit. */
-  expectedOutputTokens(maxTokens: number | undefined): number {
-    return maxTokens === undefined ? this.outputTokens : Math.min(maxTokens, this.outputTokens);
+  /** Output tokens to expect of `choices` answers: each the mean, or less where the request sets it a limit. */
+  expectedOutputTokens(maxTokens: number | undefined, choices = 1): number {
+    return choices * (maxTokens === undefined ? this.outputTokens : Math.min(maxTokens, this.outputTokens));
   }
 }

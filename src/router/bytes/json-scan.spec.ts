@@ -128,4 +128,33 @@ describe('scanBody', () => {
     // Line breaks between members are no fault, also after long strings.
     expect(scan(`{"model":"m",\n\t"x":"${long}",\r\n\t"y":"${long}"\n}`).model).toBe('m');
   });
+
+  it('tells pictures from long texts', () => {
+    const picture = Buffer.from(
+      Uint32Array.from({ length: 20_000 }, (_, i) => Math.imul(i + 1, 0x9e3779b1)).buffer,
+    );
+    const url = `data:image/png;base64,${picture.toString('base64')}`;
+    const words = 'words of a long text, '.repeat(4_000);
+    const found = scan(
+      JSON.stringify({
+        model: 'm',
+        messages: [
+          { role: 'user', content: [{ text: words }, { image_url: { url } }, { audio: url.slice(22) }] },
+        ],
+      }),
+    );
+    expect(found.blobs).toBe(2);
+    expect(found.blobBytes).toBe(2 * url.length - 22 + 4);
+    for (const text of [
+      'x'.repeat(50_000),
+      'word'.repeat(10_000),
+      'Ünïcödé'.repeat(9_000),
+      `${url} what is this?`,
+    ]) {
+      expect(scan(JSON.stringify({ model: 'm', messages: [text] }))).toMatchObject({
+        blobs: 0,
+        blobBytes: 0,
+      });
+    }
+  });
 });

@@ -45,12 +45,17 @@ export interface ScannedBody {
   /** Undefined when absent or not a number; not checked further. */
   readonly maxTokens: number | undefined;
   readonly maxCompletionTokens: number | undefined;
+  readonly maxOutputTokens: number | undefined;
   readonly n: number | undefined;
   readonly messages: ByteRange | undefined;
   readonly prompt: ByteRange | undefined;
   readonly input: ByteRange | undefined;
   readonly tools: ByteRange | undefined;
   readonly system: ByteRange | undefined;
+  readonly instructions: ByteRange | undefined;
+  /** Bytes of strings inside containers that are no text but pictures, sound or files, and how many there are. */
+  readonly blobBytes: number;
+  readonly blobs: number;
   /** Where a first member can be inserted (with a comma after it: a routable body is never empty). */
   readonly afterOpen: number;
   /** Where a last member can be inserted (with a comma before it). */
@@ -103,6 +108,8 @@ const KEYS = [
   'input',
   'tools',
   'system',
+  'max_output_tokens',
+  'instructions',
 ] as const;
 const OPTION_KEYS = ['include_usage', 'continuous_usage_stats'] as const;
 
@@ -118,8 +125,10 @@ const PROMPT = 7;
 const INPUT = 8;
 const TOOLS = 9;
 const SYSTEM = 10;
+const MAX_OUTPUT_TOKENS = 11;
+const INSTRUCTIONS = 12;
 /** Any other spelling of `model`. */
-const OTHER_CASE_MODEL = 11;
+const OTHER_CASE_MODEL = 13;
 
 /** Longest raw form of a key we know: `max_completion_tokens` all in `\uXXXX`. */
 const KEY_MAX_BYTES = 6 * 'max_completion_tokens'.length;
@@ -128,8 +137,8 @@ class BodyScanner {
   readonly #body: Buffer;
   readonly #walker: JsonWalker;
   /** Start and end of the value per key, 0 when absent (no value starts at 0). */
-  readonly #from = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-  readonly #to = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+  readonly #from = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+  readonly #to = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
   #duplicateModelAt = 0;
 
   constructor(body: Buffer) {
@@ -205,8 +214,12 @@ class BodyScanner {
         return this.#equals(from, 'messages') ? MESSAGES : -1;
       case 10:
         return this.#equals(from, 'max_tokens') ? MAX_TOKENS : -1;
+      case 12:
+        return this.#equals(from, 'instructions') ? INSTRUCTIONS : -1;
       case 14:
         return this.#equals(from, 'stream_options') ? STREAM_OPTIONS : -1;
+      case 17:
+        return this.#equals(from, 'max_output_tokens') ? MAX_OUTPUT_TOKENS : -1;
       case 21:
         return this.#equals(from, 'max_completion_tokens') ? MAX_COMPLETION_TOKENS : -1;
       default:
@@ -237,12 +250,16 @@ class BodyScanner {
       streamOptions: this.#streamOptions(this.#range(STREAM_OPTIONS)),
       maxTokens: this.#number(MAX_TOKENS),
       maxCompletionTokens: this.#number(MAX_COMPLETION_TOKENS),
+      maxOutputTokens: this.#number(MAX_OUTPUT_TOKENS),
       n: this.#number(N),
       messages: this.#range(MESSAGES),
       prompt: this.#range(PROMPT),
       input: this.#range(INPUT),
       tools: this.#range(TOOLS),
       system: this.#range(SYSTEM),
+      instructions: this.#range(INSTRUCTIONS),
+      blobBytes: this.#walker.blobBytes,
+      blobs: this.#walker.blobs,
       afterOpen: start + 1,
       beforeClose: close - 1,
     };

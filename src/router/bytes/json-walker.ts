@@ -11,6 +11,14 @@ export const JSON_DEPTH_MAX = 128;
  */
 export const CONTROL_SEARCH_MAX_BYTES = 16 * 1024;
 
+/**
+ * Strings from this length on are looked at for what they are: a picture of a megabyte in base64 is a thousand tokens to an
+ * engine, and would be taken for a quarter of a million by its length.
+ */
+export const BLOB_MIN_BYTES = 8 * 1024;
+/** Bytes at the middle and at the end of such a string that tell text from base64: no text goes on so long without a blank. */
+const BLOB_SAMPLE_BYTES = 512;
+
 const QUOTE = 34;
 const BACKSLASH = 92;
 const OPEN_OBJECT = 123;
@@ -42,6 +50,13 @@ SPECIAL[QUOTE] = SPECIAL[BACKSLASH] = 1;
 const ESCAPES = new Uint8Array(256);
 for (const char of '"\\/bfnrt') ESCAPES[char.charCodeAt(0)] = 1;
 
+/** Letters of base64, of its form for URLs too, by kind: capitals, small letters and digits all stand in a sample of it. */
+const BASE64 = new Uint8Array(256);
+['ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz', '0123456789', '+/-_='].forEach((chars, kind) => {
+  for (const char of chars) BASE64[char.charCodeAt(0)] = 1 << kind;
+});
+const BASE64_KINDS = 0b111;
+
 /** The top bit of each byte of a word, as the 32-bit integer it must be to stay off the slow number path. */
 const TOP_BITS = 0x80808080 | 0;
 
@@ -67,6 +82,9 @@ export class JsonWalker {
   tooDeep = false;
   /** Escapes met so far; a caller compares it to learn whether a string had any. */
   escapes = 0;
+  /** Bytes of the strings inside containers that are base64, and how many there were. */
+  blobBytes = 0;
+  blobs = 0;
 
   readonly #bytes: Buffer;
   readonly #end: number;
@@ -234,8 +252,10 @@ export class JsonWalker {
         at++;
         open--;
       } else {
+        const begin = at;
         at = byte === QUOTE ? this.skipString(at) : this.#skipScalar(at);
         if (at < 0) return -1;
+        if (at - begin >= BLOB_MIN_BYTES) this.#noteLong(begin, at);
       }
       // A value ended before `at`: close what closes, then step to the next value.
       for (;;) {
@@ -255,6 +275,28 @@ export class JsonWalker {
         break;
       }
     }
+  }
+
+  /** A long value lies in `from`..`to`. */
+  #noteLong(from: number, to: number): void {
+    const middle = (from + to) >> 1;
+    if (
+      !this.#isBase64(middle, middle + BLOB_SAMPLE_BYTES) ||
+      !this.#isBase64(to - 1 - BLOB_SAMPLE_BYTES, to - 1)
+    )
+      return;
+    this.blobBytes += to - from;
+    this.blobs += 1;
+  }
+
+  #isBase64(from: number, to: number): boolean {
+    let kinds = 0;
+    for (let at = from; at < to; at++) {
+      const kind = BASE64[this.#bytes[at] as number] as number;
+      if (kind === 0) return false;
+      kinds |= kind;
+    }
+    return (kinds & BASE64_KINDS) === BASE64_KINDS;
   }
 
   /** Over a key, its colon and the white space around it, to the first byte of the value. */

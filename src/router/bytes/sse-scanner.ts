@@ -1,3 +1,4 @@
+import { indexWithin, positionOf } from './byte-search.js';
 import { hasEscapedLetter } from './escaped-letter.js';
 import { carriesToken, isErrorEvent, isUsageChunk } from './event-meaning.js';
 import { usageOf, type Usage } from './usage.js';
@@ -50,6 +51,8 @@ export interface SseEvent {
   readonly dataTo: number;
   /** A member called `usage` may be in the data, whatever its value. By bytes. */
   readonly mentionsUsage: boolean;
+  /** Letters are written as escapes in it, so that searches by bytes may miss a key. */
+  readonly escaped: boolean;
   /** The data as text, of several lines too. */
   text(): string;
   /** The data as JSON, undefined if it is none. */
@@ -212,6 +215,11 @@ export class SseScanner implements SseEvent {
   get mentionsUsage(): boolean {
     this.#searchKeys();
     return this.#usageKey || this.#escaped;
+  }
+
+  get escaped(): boolean {
+    this.#searchKeys();
+    return this.#escaped;
   }
 
   text(): string {
@@ -380,12 +388,12 @@ export class SseScanner implements SseEvent {
     return from < end && this.buffer[from] === SPACE ? from + 1 : from;
   }
 
+  /** Clients look at the beginning only, and no JSON begins like that: whatever follows, to them it is the end. */
   #isDone(): boolean {
-    if (this.dataTo - this.dataFrom < DONE.length) return false;
-    for (let i = 0; i < DONE.length; i++)
-      if (this.buffer[this.dataFrom + i] !== DONE.charCodeAt(i)) return false;
-    for (let at = this.dataFrom + DONE.length; at < this.dataTo; at++)
-      if (this.buffer[at] !== SPACE) return false;
+    let from = this.dataFrom;
+    while (from < this.dataTo && (this.buffer[from] === SPACE || this.buffer[from] === TAB)) from++;
+    if (this.dataTo - from < DONE.length) return false;
+    for (let i = 0; i < DONE.length; i++) if (this.buffer[from + i] !== DONE.charCodeAt(i)) return false;
     return true;
   }
 
@@ -433,9 +441,11 @@ export class SseScanner implements SseEvent {
   #noteUsage(closingQuote: number): void {
     if (!this.#isWord(closingQuote - 5, 'usage')) return;
     const colon = this.#afterBlanks(closingQuote + 1);
-    if (this.buffer[colon] !== COLON) return;
+    // Of several data lines the rest may stand on the next one, behind a field name.
+    const several = this.#dataLines !== 1;
+    if (this.buffer[colon] !== COLON && !several) return;
     this.#usageKey = true;
-    this.#usageObject ||= this.buffer[this.#afterBlanks(colon + 1)] === OPEN_BRACE;
+    this.#usageObject ||= several || this.buffer[this.#afterBlanks(colon + 1)] === OPEN_BRACE;
   }
 
   #isWord(from: number, word: string): boolean {
@@ -460,6 +470,7 @@ export class SseScanner implements SseEvent {
 
 const NOTHING: Buffer = Buffer.alloc(0);
 const DONE = '[DONE]';
+const TAB = 9;
 const LF = 10;
 const CR = 13;
 const SPACE = 32;
@@ -477,20 +488,4 @@ for (const word of ['"usage', '"error']) {
     const byte = word.charCodeAt(i);
     KEY_SHIFT[byte] = Math.min(KEY_SHIFT[byte] as number, 6 - i);
   }
-}
-
-/** Index of a byte in `from`..`to`, `to` if it is not there. */
-function indexWithin(buffer: Buffer, byte: number, from: number, to: number): number {
-  const behind = buffer[to];
-  if (behind === undefined) return positionOf(buffer, byte, from);
-  // Buffers have no search with an end, and what lies behind may be a whole slab of other bytes.
-  buffer[to] = byte;
-  const at = buffer.indexOf(byte, from);
-  buffer[to] = behind;
-  return at;
-}
-
-function positionOf(chunk: Buffer, byte: number, from: number): number {
-  const at = chunk.indexOf(byte, from);
-  return at < 0 ? Infinity : at;
 }

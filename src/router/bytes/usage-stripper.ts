@@ -66,6 +66,12 @@ export class UsageStripper implements SseVisitor {
     this.#stopped = true;
   }
 
+  /** Puts bytes in front of the event at hand. To be called while the observer is told of it. */
+  insert(bytes: Buffer): void {
+    this.#sendRun();
+    this.#output.onBytes(bytes, 0, bytes.length);
+  }
+
   /** Where the client's stream stands. */
   get position(): SsePosition {
     return this.#passingOversized ? this.#scanner.position : 'boundary';

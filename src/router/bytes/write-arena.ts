@@ -1,6 +1,9 @@
 /** Size of one arena block: large enough that blocks change rarely, small enough to stay in the L2 cache. */
 const BLOCK_BYTES = 256 * 1024;
 
+/** Lengths up to this have their view of the next bytes made once: an event is a few hundred bytes long. */
+const VIEWS_MAX_BYTES = 2 * 1024;
+
 /**
  * Short-lived memory for bytes that are handed to `socket.write`. When the kernel takes them at once (the normal
  * case) the same memory serves the next write; only what is still queued is left alone. Without it each relayed
@@ -11,6 +14,9 @@ const BLOCK_BYTES = 256 * 1024;
 export class WriteArena {
   #block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
   #offset = 0;
+  /** By length, all of them from `#viewsFrom` on. */
+  #views: (Buffer | undefined)[] = [];
+  #viewsFrom = 0;
 
   /** Memory of exactly `length` bytes with old content; valid until the next `take` unless kept. */
   take(length: number): Buffer {
@@ -18,6 +24,10 @@ export class WriteArena {
     if (this.#offset + length > BLOCK_BYTES) {
       this.#block = Buffer.allocUnsafeSlow(BLOCK_BYTES);
       this.#offset = 0;
+      this.settle();
+    }
+    if (this.#offset === this.#viewsFrom && length <= VIEWS_MAX_BYTES) {
+      return (this.#views[length] ??= this.#block.subarray(this.#offset, this.#offset + length));
     }
     return this.#block.subarray(this.#offset, this.#offset + length);
   }
@@ -31,10 +41,17 @@ export class WriteArena {
   rewind(mark: number): void {
     // A block begun since then holds nothing older.
     this.#offset = mark <= this.#offset ? mark : 0;
+    if (this.#offset !== this.#viewsFrom) this.settle();
   }
 
   /** Leaves the last `take(length)` to its user for good: its bytes are still queued somewhere. */
   keep(length: number): void {
     if (length <= BLOCK_BYTES) this.#offset += length;
+  }
+
+  /** What is kept now stays so for long, and the usual place to take from is behind it. */
+  settle(): void {
+    this.#views = [];
+    this.#viewsFrom = this.#offset;
   }
 }

@@ -67,6 +67,13 @@ export class ChunkedReader {
         i = this.#takeData(buffer, i, to);
         continue;
       }
+      if (this.#at === SIZE_START) {
+        const start = this.#plainSize(buffer, i, to);
+        if (start > i) {
+          i = start;
+          continue;
+        }
+      }
       // The index is below `to`, so the byte exists.
       const problem = this.#step(buffer[i] as number);
       i++;
@@ -82,6 +89,26 @@ export class ChunkedReader {
     return i;
   }
 
+  /**
+   * A usual size line in one go: digits and a line end, all there, no last chunk. Returns the index of the data, or
+   * `from` for everything else, which goes byte by byte.
+   */
+  #plainSize(buffer: Buffer, from: number, to: number): number {
+    let size = 0;
+    let i = from;
+    // The line end must be there too.
+    const last = Math.min(to - 2, from + SIZE_DIGITS_MAX);
+    for (; i < last; i++) {
+      const digit = hexDigit(buffer[i] as number);
+      if (digit < 0) break;
+      size = size * 16 + digit;
+    }
+    if (size === 0 || i + 1 >= to || buffer[i] !== CR || buffer[i + 1] !== LF) return from;
+    this.#left = size;
+    this.#at = DATA;
+    return i + 2;
+  }
+
   #takeData(buffer: Buffer, from: number, to: number): number {
     const taken = Math.min(this.#left, to - from);
     if (this.payloadFrom === this.payloadTo) {
@@ -92,8 +119,14 @@ export class ChunkedReader {
       this.payloadTo += taken;
     }
     this.#left -= taken;
-    if (this.#left === 0) this.#at = DATA_CR;
-    return from + taken;
+    const end = from + taken;
+    if (this.#left > 0) return end;
+    if (end + 1 < to && buffer[end] === CR && buffer[end + 1] === LF) {
+      this.#at = SIZE_START;
+      return end + 2;
+    }
+    this.#at = DATA_CR;
+    return end;
   }
 
   #step(byte: number): ResponseProblem | undefined {

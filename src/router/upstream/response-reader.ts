@@ -102,7 +102,7 @@ export class ResponseReader {
     }
     for (;;) {
       const blank = endOfHead(bytes, searchFrom, end);
-      if (blank < 0) return this.#keepPartialHead(bytes, start, end);
+      if (blank < 0) return this.#keepPartialHead(bytes, start, searchFrom, end);
       this.#headBytes += blank + 4 - start;
       if (this.#headBytes > HEAD_MAX_BYTES) return this.#fail('head_too_large');
       const head = parseResponseHead(bytes.toString('latin1', start, blank), this.#noBody);
@@ -115,10 +115,12 @@ export class ResponseReader {
     }
   }
 
-  #keepPartialHead(bytes: Buffer, start: number, end: number): number {
+  #keepPartialHead(bytes: Buffer, start: number, newFrom: number, end: number): number {
     if (this.#headBytes + (end - start) > HEAD_MAX_BYTES) return this.#fail('head_too_large');
     // Refuse at once what can never become a head (a TLS alert, another protocol) instead of waiting for its end.
     if (!startsLikeHttp(bytes, start, end)) return this.#fail('bad_status_line');
+    // Lines that end in LF alone are refused as well, and the end of such a head would never be found.
+    if (hasLoneLf(bytes, newFrom, end)) return this.#fail('bad_line_ending');
     if (this.#partialBytes === 0) this.#appendPartial(bytes, start, end);
     else {
       // The bytes are in place already; interim heads before them fall away.
@@ -229,6 +231,13 @@ function endOfHead(bytes: Buffer, from: number, to: number): number {
       return at - 3;
   }
   return -1;
+}
+
+function hasLoneLf(bytes: Buffer, from: number, to: number): boolean {
+  for (let at = bytes.indexOf(LF, from); at >= 0 && at < to; at = bytes.indexOf(LF, at + 1)) {
+    if (bytes[at - 1] !== CR) return true;
+  }
+  return false;
 }
 
 const HTTP_PREFIX = 'HTTP/1.';

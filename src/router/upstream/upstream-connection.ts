@@ -1,7 +1,8 @@
 import net from 'node:net';
 import tls from 'node:tls';
 
-import { outbox, type Sender } from '../outbox.js';
+import { readNow, unsentBytes, writeNow } from '../direct-write.js';
+import { isFree, outbox, type Sender } from '../outbox.js';
 import { ResponseReader, type ReadState } from './response-reader.js';
 import { UpstreamError, type UpstreamErrorKind } from './upstream-error.js';
 import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream-sink.js';
@@ -45,6 +46,7 @@ export class UpstreamConnection implements Sender {
 
   readonly #owner: ConnectionOwner;
   readonly #socket: net.Socket;
+  readonly #plain: boolean;
   readonly #reader = new ResponseReader();
   #exchange: Exchange | undefined;
   #request: UpstreamRequest | undefined;
@@ -57,6 +59,7 @@ export class UpstreamConnection implements Sender {
 
   constructor(target: UpstreamTarget, owner: ConnectionOwner) {
     this.#owner = owner;
+    this.#plain = target.tls === undefined;
     this.#socket = this.#open(target);
     this.#socket.on(target.tls === undefined ? 'connect' : 'secureConnect', () => this.#onConnect());
     this.#socket.on('error', (error) => this.#onClose(error));
@@ -100,7 +103,7 @@ export class UpstreamConnection implements Sender {
 
   /** Bytes of the current request that the kernel has accepted. */
   get requestBytesSent(): number {
-    return this.#socket.bytesWritten - this.#socket.writableLength - this.#bytesSentBefore;
+    return this.#socket.bytesWritten - unsentBytes(this.#socket) - this.#bytesSentBefore;
   }
 
   #open(target: UpstreamTarget): net.Socket {
@@ -121,6 +124,7 @@ export class UpstreamConnection implements Sender {
   #onConnect(): void {
     const exchange = this.#exchange;
     this.#connected = true;
+    if (this.#plain) readNow(this.#socket, (length) => this.#onRead(plainSlab, length));
     if (exchange === undefined || this.#request === undefined) return this.#drop();
     exchange.connected = true;
     this.#send(this.#request);
@@ -158,11 +162,21 @@ export class UpstreamConnection implements Sender {
       this.#unsent = undefined;
       return;
     }
-    // A turn of the event loop between slices: an early answer must be read before a write can fail on the
-    // connection its sender has closed, since a failed write throws unread bytes away.
-    this.#socket.write(slice, (error) => {
-      if (!error) setImmediate(this.#sendMoreLater);
-    });
+    switch (writeNow(this.#socket, slice)) {
+      case 'taken':
+        // A turn of the event loop between slices: an early answer is to be read before more is sent.
+        return void setImmediate(this.#sendMoreLater);
+      case 'waiting':
+        return void this.#socket.once('drain', this.#sendMoreLater);
+      case 'broken':
+        // An engine that refuses a body by its length answers and closes. Its answer is still to be read, and a failed
+        // write of Node's stream would throw it away; if there is none, reading tells.
+        return;
+      case 'refused':
+        this.#socket.write(slice, (error) => {
+          if (!error) setImmediate(this.#sendMoreLater);
+        });
+    }
   }
 
   readonly #sendMoreLater = (): void => {
@@ -210,7 +224,7 @@ export class UpstreamConnection implements Sender {
     const exchange = this.#exchange as Exchange;
     const head = this.#reader.head;
     // A response that came before the request was out leaves the rest of the request on the wire.
-    const sent = this.#unsent === undefined && !this.#leaving && this.#socket.writableLength === 0;
+    const sent = this.#unsent === undefined && !this.#leaving && isFree(this.#socket);
     const reusable = clean && sent && head.keepAlive && !this.#closed;
     const paused = exchange.paused;
     this.#exchange = undefined;

@@ -235,6 +235,41 @@ describe('large bodies', () => {
     expect(pool.counts.open).toBe(0);
     server.close();
   });
+
+  // It closes with most of the body unread, which resets the connection: the next write fails, and the answer that had
+  // come was thrown away with it. Engines were called broken, and taken out, for bodies they had refused.
+  it('are cut short by an answer and a reset right behind it', async () => {
+    const server = net.createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.pause();
+        socket.write('HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig', () => socket.destroy());
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    newPool({ port: (server.address() as net.AddressInfo).port });
+    for (const size of [100_000, 300_000, 1_000_000, 4_000_000, 16_000_000]) {
+      const answer = await send(post(Buffer.alloc(size))).end();
+      expect([size, answer.head?.status, answer.text]).toEqual([size, 413, 'big']);
+      expect(pool.counts.open).toBe(0);
+    }
+    server.close();
+  });
+
+  it('that meet a reset without an answer are told so', async () => {
+    const server = net.createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => socket.pause().destroy());
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    newPool({ port: (server.address() as net.AddressInfo).port });
+    for (const size of [100_000, 1_000_000, 16_000_000]) {
+      const error = await send(post(Buffer.alloc(size))).failure();
+      expect([size, error.kind]).toEqual([size, 'reset_before_response']);
+      expect(pool.counts.open).toBe(0);
+    }
+    server.close();
+  });
 });
 
 describe('back-pressure', () => {

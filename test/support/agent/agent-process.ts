@@ -5,7 +5,7 @@ import { resolve } from 'node:path';
 import type { AgentTimings } from '../../../src/agent/limits.js';
 import type { AgentConfig } from '../../../src/config/agent-config.js';
 import { compileSources, type CompiledSources } from '../compiled.js';
-import { waitFor } from '../wait-for.js';
+import { GivenUp, waitFor } from '../wait-for.js';
 import { QUICK } from './agent-world.js';
 
 const MAIN = `
@@ -53,7 +53,7 @@ export class AgentPrograms {
     child.stderr?.on('data', (chunk: Buffer) => (text += chunk.toString()));
     await waitFor(
       () => {
-        if (child.exitCode !== null) throw new Error(`the agent ended: ${text}`);
+        if (child.exitCode !== null) throw new GivenUp(`the agent ended: ${text}`);
         return text.includes('started\n');
       },
       { what: 'the agent process', deadlineMs: 15_000 },

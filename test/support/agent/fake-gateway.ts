@@ -28,11 +28,21 @@ export interface FakeGatewayOptions {
   readonly term?: number;
   readonly heartbeatIntervalMs?: number;
   readonly silenceLimitMs?: number;
+  /** The answer to a probe; undefined = the welcome. */
+  readonly onProbe?: (stream: GatewayStream) => void;
   /** What to do with a hello; undefined = welcome. */
   readonly onHello?: (stream: GatewayStream, count: number) => void;
   readonly acks?: boolean;
   /** What its clock says; undefined = the right time. */
   readonly wallMs?: number;
+  /** Its certificate and key, PEM; undefined = no TLS. */
+  readonly tls?: { readonly cert: string; readonly key: string };
+}
+
+function credentialsOf({ tls }: FakeGatewayOptions): ServerCredentials {
+  if (tls === undefined) return ServerCredentials.createInsecure();
+  const own = { private_key: Buffer.from(tls.key), cert_chain: Buffer.from(tls.cert) };
+  return ServerCredentials.createSsl(null, [own], false);
 }
 
 export class FakeGateway {
@@ -64,7 +74,7 @@ export class FakeGateway {
       connect: (stream: GatewayStream) => gateway?.opened(stream),
     });
     const bound = await new Promise<number>((resolve, reject) => {
-      server.bindAsync(`127.0.0.1:${port}`, ServerCredentials.createInsecure(), (error, at) =>
+      server.bindAsync(`127.0.0.1:${port}`, credentialsOf(options), (error, at) =>
         error === null ? resolve(at) : reject(error),
       );
     });
@@ -78,6 +88,11 @@ export class FakeGateway {
 
   close(): void {
     this.server.forceShutdown();
+  }
+
+  /** Ends every stream; agents come back. */
+  dropStreams(): void {
+    for (const stream of this.streams.splice(0)) stream.end();
   }
 
   send(message: WireServerMessage): void {
@@ -161,6 +176,7 @@ export class FakeGateway {
       }
       this.messages.push(parsed.message);
       if (parsed.message.kind === 'hello') this.greeted(stream);
+      if (parsed.message.kind === 'probe') this.asked(stream);
       if (parsed.message.kind === 'report' && this.options.acks !== false)
         stream.write(ackToWire(parsed.message.report.sequence));
     });
@@ -172,6 +188,12 @@ export class FakeGateway {
     this.hellos += 1;
     if (this.options.onHello !== undefined) this.options.onHello(stream, this.hellos);
     else this.welcome(stream);
+  }
+
+  private asked(stream: GatewayStream): void {
+    if (this.options.onProbe !== undefined) return this.options.onProbe(stream);
+    this.welcome(stream);
+    stream.end();
   }
 
   welcome(stream: GatewayStream): void {
