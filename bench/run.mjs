@@ -8,6 +8,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import * as prettier from 'prettier';
 import { disconnects } from './disconnect.mjs';
 import { selfCheck } from './self-check.mjs';
 import { cpuUs, listening, load, median, memoryKiB, start, stop } from './measure.mjs';
@@ -335,7 +336,9 @@ if (options.write) {
   mkdirSync(path.dirname(file), { recursive: true });
   // What stands behind the mark was measured by other programs and is kept.
   const [, kept = ''] = existsSync(file) ? readFileSync(file, 'utf8').split(KEPT_MARK) : [];
-  writeFileSync(file, `${lines.join('\n')}\n${kept === '' ? '' : `\n${KEPT_MARK}${kept}`}`);
+  const text = `${lines.join('\n')}\n${kept === '' ? '' : `\n${KEPT_MARK}${kept}`}`;
+  const style = await prettier.resolveConfig(file);
+  writeFileSync(file, await prettier.format(text, { ...style, filepath: file }));
   console.log(`\nwritten to ${path.relative(process.cwd(), file)} (${readFileSync(file).length} bytes)`);
 }
 process.exit(0);
