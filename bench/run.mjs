@@ -18,8 +18,8 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const { values: options } = parseArgs({
   options: {
     scenarios: { type: 'string', default: 'check,json,keys,rate,fast,paced,hold,bodies,disconnect' },
-    rounds: { type: 'string', default: '5' },
-    seconds: { type: 'string', default: '3' },
+    rounds: { type: 'string', default: '3' },
+    seconds: { type: 'string', default: '10' },
     streams: { type: 'string', default: '2000' },
     write: { type: 'boolean', default: false },
   },
@@ -30,7 +30,7 @@ const wanted = new Set(options.scenarios.split(','));
 /** Four seconds each; a slow target or a busy machine gets that many to do what warms it up. */
 const WARM_UP_TRIES = 5;
 
-/** Loads under which CPU per unit of work is compared; `warmUp` is counted in the same units, `seconds` once per round. */
+/** Loads under which CPU per unit of work is compared; `warmUp` is counted in the same units. */
 const SCENARIOS = {
   json: {
     title: 'Whole answers of 1 KiB, 64 clients',
@@ -48,10 +48,8 @@ const SCENARIOS = {
     title: '250 streams, an event every 20 ms',
     load: ['-c', '250', '-g', '2', '-s', 'events=100 size=200 pause=20'],
     unit: 'event',
-    // Paced work is little work: an optimising compiler is still busy with it after ten seconds. And a stream takes two seconds,
-    // so in a short round the 250 connections opened at its start would count as the cost of events.
+    // Paced work is little work: an optimising compiler is still busy with it after ten seconds.
     warmUp: 200_000,
-    seconds: 4 * Number(options.seconds),
   },
 };
 
@@ -110,8 +108,7 @@ async function compare(name, scenario, list) {
     for (let i = 0; i < list.length; i++) {
       const target = list[(i + round) % list.length];
       const before = cpuUs(target.process.pid);
-      const seconds = String(scenario.seconds ?? options.seconds);
-      const result = await load(tools.load, target, [...scenario.load, '-d', seconds, '-w', '0.5']);
+      const result = await load(tools.load, target, [...scenario.load, '-d', options.seconds, '-w', '0.5']);
       const usPerUnit = (cpuUs(target.process.pid) - before) / of(result);
       measured.get(target.name).push({ ...result, usPerUnit });
     }
@@ -307,7 +304,7 @@ say(
     .map((word) => ` ${word}`)
     .join('')}\`: Node ${process.versions.node}, ` +
     `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown processor'}, load average at start ${os.loadavg()[0].toFixed(1)}, ` +
-    `${rounds} rounds of ${options.seconds} s (paced streams: ${SCENARIOS.paced.seconds} s). Compared: ${list.map((target) => target.name).join(', ')}.`,
+    `${rounds} rounds of ${options.seconds} s. Compared: ${list.map((target) => target.name).join(', ')}.`,
 );
 say(
   '\nThe machine is shared: ratios and CPU time per unit mean something, rates and latencies are for orientation.',
