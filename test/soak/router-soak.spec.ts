@@ -173,7 +173,9 @@ it(`${REQUESTS} requests with faults, retries, hedges and leaving clients leave 
   }
   expect(harness.router.bodies.heldBytes).toBe(0);
   expect(await harness.metric('llmgw_queue_depth{model="m1"}')).toBe(0);
-  expect(clock.live.size).toBeLessThanOrEqual(timersBefore);
+  // Two timers a router may have for itself after the last request: to write its access log, to look at its queues again.
+  expect(clock.live.size).toBeLessThanOrEqual(timersBefore + 2);
+  await waitFor(() => clock.live.size <= timersBefore, { what: 'no timer to be left' });
   const metrics = await harness.metrics();
   const sum = (name: string) =>
     [...metrics.matchAll(new RegExp(`^${name}\\{.*\\} (\\d+)$`, 'gm'))].reduce(

@@ -71,9 +71,10 @@ export class Fleet {
   }
 
   /** SIGKILL, and a new server on the same state and addresses. */
-  async crashServer(): Promise<void> {
+  async crashServer(whileDown: () => Promise<void> = () => Promise.resolve()): Promise<void> {
     this.server.signal('SIGKILL');
     await this.server.ended();
+    await whileDown();
     await this.startServer();
   }
 
