@@ -7,6 +7,7 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['src/**/*.spec.ts', 'test/{support,sim,routing-sim,scenario,tidy,fuzz}/**/*.spec.ts'],
+          setupFiles: ['test/support/property-seed.ts'],
           testTimeout: 20_000,
         },
       },

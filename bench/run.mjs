@@ -85,7 +85,7 @@ function compile(name) {
 }
 
 async function launch(target) {
-  target.process = start(target.command, 0, { cwd: target.cwd });
+  target.process = start(target.command, 0, { cwd: target.cwd, env: { ...process.env, ...target.env } });
   await listening(target.port, target.name);
 }
 

@@ -97,6 +97,7 @@ function peer(port) {
     port,
     command: [process.execPath, main, '--headless', `--port=${port}`],
     cwd: folder,
+    env: { NODE_ENV: 'production' },
     headers: ['x-portkey-provider: openai', `x-portkey-custom-host: http://127.0.0.1:${ENGINE_PORT}/v1`],
   };
 }

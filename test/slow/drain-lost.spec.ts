@@ -101,12 +101,12 @@ it('a wait goes on across a restart of the server, to the right exit code', asyn
     what: 'the wait to tell',
   });
   // A server that is back between two looks of the wait would never be missed.
-  await fleet.crashServer(() =>
-    waitFor(() => waiting.stderr.includes('trying on'), {
+  await fleet.crashServer(async () => {
+    await waitFor(() => waiting.stderr.includes('trying on'), {
       deadlineMs: 20_000,
       what: 'the wait to miss the server',
-    }),
-  );
+    });
+  });
   expect((await waiting.ended(90_000)).code).toBe(0);
   expect(waiting.stderr).toMatch(/trying on, what was asked goes on\n(.*\n)*the server is back\n/);
   expect(waiting.stderr).toMatch(/n1: drained, waited/);
