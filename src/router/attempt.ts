@@ -80,6 +80,7 @@ export interface AttemptOwner {
 
 /** One request sent to one engine. Counts itself in and out of its endpoint exactly once. */
 export class Attempt implements UpstreamSink, RunningAttempt {
+  rosterPlace = -1;
   phase: AttemptPhase = 'connecting';
   readonly sentAtMs: number;
   /** When the connection stood; when the request was sent, until then. */

@@ -7,12 +7,13 @@ import { LearnedRates } from '../domain/request/learned-rates.js';
 import type { Clock } from '../shared/clock.js';
 import type { Random } from '../shared/random.js';
 import type { EndpointStatus, RouteEndpoint } from './ports.js';
+import { Roster, type Enlisted } from './roster.js';
 import type { EngineRoute } from './routes.js';
 import { Traffic } from './traffic.js';
 import { UpstreamPool } from './upstream/upstream-pool.js';
 
 /** What an endpoint may end while it runs; attempts are these. */
-export interface RunningAttempt {
+export interface RunningAttempt extends Enlisted {
   /** The endpoint is taken away under it. */
   abandon(reason: 'shutting_down' | 'upstream_aborted'): void;
 }
@@ -57,7 +58,7 @@ export class EndpointState implements Candidate {
   readonly upstream: UpstreamPool;
   /** In the table no more; finishes what it has. */
   draining = false;
-  readonly running = new Set<RunningAttempt>();
+  readonly running = new Roster<RunningAttempt>();
   requestsTotal = 0;
   failuresTotal = 0;
   ejections = 0;

@@ -16,13 +16,14 @@ import type { RequestTrace } from './request-trace.js';
 import type { ModelState } from './model-state.js';
 import type { QueuePlace } from './queue-place.js';
 import type { RequestHead } from './request-head.js';
+import type { Enlisted, Roster } from './roster.js';
 import type { RouterMetrics } from './router.metrics.js';
 import type { EngineRoute } from './routes.js';
 import type { RoutingProfile, RoutingProfiles } from './routing-profiles.js';
 import type { Turns } from './turns.js';
 
 /** What runs and must be ended when the router stops. */
-export interface Stoppable {
+export interface Stoppable extends Enlisted {
   shutDown(): void;
 }
 
@@ -37,7 +38,7 @@ export interface RouterCore {
   readonly accessLog: AccessLog;
   readonly explain: ExplainRing;
   readonly authoriser: Authoriser;
-  readonly exchanges: Set<Stoppable>;
+  readonly exchanges: Roster<Stoppable>;
   readonly bodies: BodyBudget;
   readonly turns: Turns;
   /** Connections to engines beside the data path. */

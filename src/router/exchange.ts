@@ -14,7 +14,7 @@ import { isEventStream, type EngineErrorAnswer } from './engine-answer.js';
 import type { EndpointState } from './endpoint-state.js';
 import { abortAtEngine } from './engine-abort.js';
 import type { EventStream } from './event-stream.js';
-import { concludeExchange, ExchangeFacts, type RouterCore } from './exchange-account.js';
+import { concludeExchange, ExchangeFacts, type RouterCore, type Stoppable } from './exchange-account.js';
 import type { RequestTrace } from './request-trace.js';
 import { errorOfBreak, errorOfFailure, errorOfRefusal } from './failure-words.js';
 import type { Front, FrontSink } from './front.js';
@@ -46,8 +46,9 @@ const NEVER = Number.POSITIVE_INFINITY;
  * One request to an engine, from its head to its log line: body → model → admission → choice → attempt(s) → answer.
  * A state machine driven by the client's side, the attempts and one timer; it awaits nothing.
  */
-export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, Watcher {
+export class Exchange implements FrontSink, IntakeOwner, AttemptOwner, Waiting, Watcher, Stoppable {
   readonly clock: Clock;
+  rosterPlace = -1;
   private phase: Phase = 'body';
   private readonly arrivedMs: number;
   private readonly watch: DeadlineWatch;

@@ -27,6 +27,7 @@ import { outbox } from './outbox.js';
 import { HEAD_TIMEOUT_MS, RawConnection, type RawEnvironment } from './raw-connection.js';
 import type { RawFront } from './raw-front.js';
 import { HEADERS_READ, REQUEST_HEADERS_MAX } from './request-head.js';
+import { Roster, type Enlisted } from './roster.js';
 import { ENGINE_ROUTES } from './routes.js';
 
 /** Connections the kernel holds for us while the loop is busy; node's 511 drops some at a burst of a thousand. */
@@ -46,6 +47,11 @@ const HELD_SOCKET_WIND_DOWN_MS = 2_000;
 
 /** Where to listen: an address of our own, or a socket that somebody else bound, holds and hands to the next process. */
 export type ListenAt = { readonly host: string; readonly port: number } | { readonly fd: number };
+
+/** A connection, whoever reads it. */
+interface OpenSocket extends Enlisted {
+  readonly socket: Socket;
+}
 
 export interface ListenerOptions {
   readonly clock: Clock;
@@ -79,11 +85,11 @@ export class Listener implements FrontEnvironment, RawEnvironment {
   private fastPath: boolean;
   private readonly connectionLines = new ConnectionLines();
   /** Connections that Node's parser has not got. */
-  private readonly raw = new Set<RawConnection>();
+  private readonly raw = new Roster<RawConnection>();
   private expiry: Timer | undefined;
   private readonly server: Server<typeof FrontRequest, typeof FrontResponse>;
   private readonly nodeTakes: readonly ((socket: Socket) => void)[];
-  private readonly sockets = new Set<Socket>();
+  private readonly sockets = new Roster<OpenSocket>();
   /** Somebody else holds the socket: connections that we do not accept wait for our successor. */
   private socketIsHeld = false;
   private accepting = false;
@@ -199,7 +205,7 @@ export class Listener implements FrontEnvironment, RawEnvironment {
   destroyAll(): void {
     outbox.flush();
     // Not node's closeAllConnections: it knows none that its parser has given up, and those linger.
-    for (const socket of this.sockets) socket.destroy();
+    for (const { socket } of this.sockets) socket.destroy();
   }
 
   private async stopOnce(): Promise<void> {
@@ -233,7 +239,7 @@ export class Listener implements FrontEnvironment, RawEnvironment {
   }
 
   private closeSilent(): void {
-    for (const socket of this.sockets) if (socket.bytesRead === 0) socket.destroy();
+    for (const { socket } of this.sockets) if (socket.bytesRead === 0) socket.destroy();
   }
 
   private accept(accepted: Socket): void {
@@ -248,8 +254,9 @@ export class Listener implements FrontEnvironment, RawEnvironment {
   }
 
   private track(socket: Socket): void {
-    this.sockets.add(socket);
-    socket.once('close', () => this.sockets.delete(socket));
+    const open: OpenSocket = { socket, rosterPlace: -1 };
+    this.sockets.add(open);
+    socket.once('close', () => this.sockets.delete(open));
   }
 
   private readonly expire = (): void => {

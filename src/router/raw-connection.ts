@@ -4,6 +4,7 @@ import { refusalOf, type Refusal } from './broken-request.js';
 import type { CanonicalReader } from './bytes/canonical-request.js';
 import { readNow } from './direct-write.js';
 import { outbox } from './outbox.js';
+import type { Enlisted } from './roster.js';
 import { RawFront, type AnsweredConnection } from './raw-front.js';
 
 /** Time to send a request's head. The body has its own, per pause between bytes. */
@@ -56,7 +57,8 @@ interface RawSocket extends Socket {
  * A client's connection as long as nothing comes over it but canonical requests; what is anything else goes to node:http
  * together with the connection. One request at a time: what was sent ahead waits, so answers are in order.
  */
-export class RawConnection implements AnsweredConnection {
+export class RawConnection implements AnsweredConnection, Enlisted {
+  rosterPlace = -1;
   readonly socket: Socket;
   /** When `expire` is due, monotonic. */
   dueMs: number;

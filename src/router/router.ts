@@ -33,6 +33,7 @@ import {
   RouterMetrics,
   type LiveGauges,
 } from './router.metrics.js';
+import { Roster } from './roster.js';
 import { matchRoute, type DialectName, type EngineRoute, type RouteMatch } from './routes.js';
 import { RoutingProfiles } from './routing-profiles.js';
 import { sideAgent } from './prober.js';
@@ -66,7 +67,7 @@ export class Router implements RouterPort, RouterCore, LiveGauges {
   readonly explain = new ExplainRing();
   readonly accessLog: AccessLog;
   readonly authoriser: Authoriser;
-  readonly exchanges = new Set<Stoppable>();
+  readonly exchanges = new Roster<Stoppable>();
   readonly bodies = new BodyBudget();
   readonly turns: Turns;
   readonly sideAgent = sideAgent();

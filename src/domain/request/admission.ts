@@ -1,5 +1,5 @@
 import { DrainRate, RETRY_AFTER_MAX_SECONDS, clampRetryAfter } from './drain-rate.js';
-import { IndexedHeap } from './indexed-heap.js';
+import { IndexedHeap, type HeapItem } from './indexed-heap.js';
 
 /** Why a request was turned away, or its wait ended without an endpoint. */
 export type AdmissionRefusalReason = 'queue_full' | 'queue_timeout' | 'no_ready_replica';
@@ -51,7 +51,7 @@ const MAX_REMEMBERED_KEYS = 10_000;
 /** Requests that cannot go now and are passed over for one that can, per call: a bound on the work of each release. */
 const PASSED_OVER_MAX = 64;
 
-interface MutableTicket<T> extends Ticket<T> {
+interface MutableTicket<T> extends Ticket<T>, HeapItem {
   state: Ticket<T>['state'];
   readonly flow: Flow<T>;
   /** Order of arrival, which decides between equal shares. */
@@ -61,7 +61,7 @@ interface MutableTicket<T> extends Ticket<T> {
 }
 
 /** One key's line within a priority: a linked list, because clients leave from the middle. */
-interface Flow<T> {
+interface Flow<T> extends HeapItem {
   readonly key: string;
   readonly band: Band<T>;
   /** Virtual time at which this key has had its share so far, tokens. */
@@ -147,6 +147,7 @@ export class ModelQueue<T> {
       state: 'waiting',
       flow,
       sequence: this.sequence++,
+      heapPlace: -1,
       previous: flow.tail,
       next: undefined,
     };
@@ -322,6 +323,7 @@ export class ModelQueue<T> {
         tail: undefined,
         waiting: 0,
         waitingTokens: 0,
+        heapPlace: -1,
       };
       band.flows.set(key, flow);
     }

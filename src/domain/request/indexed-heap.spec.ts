@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { IndexedHeap } from './indexed-heap.js';
+import { IndexedHeap, type HeapItem } from './indexed-heap.js';
 
-interface Item {
+interface Item extends HeapItem {
   key: number;
 }
 
@@ -20,7 +20,7 @@ describe('IndexedHeap', () => {
         for (const { what, key, pick } of steps) {
           const chosen = list[pick % Math.max(1, list.length)];
           if (what === 'push') {
-            const item = { key };
+            const item = { key, heapPlace: -1 };
             heap.push(item);
             list.push(item);
           } else if (what === 'pop') {
@@ -47,7 +47,7 @@ describe('IndexedHeap', () => {
 
   it('refuses an item that is already in', () => {
     const heap = new IndexedHeap<Item>((a, b) => a.key < b.key);
-    const item = { key: 1 };
+    const item = { key: 1, heapPlace: -1 };
     heap.push(item);
     expect(() => heap.push(item)).toThrow(RangeError);
   });

@@ -1,7 +1,15 @@
-/** A binary min-heap whose items know their place, so that one can leave from the middle in O(log n). */
-export class IndexedHeap<T extends object> {
+/** What lies in at most one heap at a time. */
+export interface HeapItem {
+  /** Where in the heap it lies, kept by the heap; -1 while it lies in none. */
+  heapPlace: number;
+}
+
+/**
+ * A binary min-heap whose items know their place, so that one can leave from the middle in O(log n). They keep it themselves: a
+ * `Map` of places that items enter and leave all day would carry those that left along (see `Roster`).
+ */
+export class IndexedHeap<T extends HeapItem> {
   private readonly items: T[] = [];
-  private readonly place = new Map<T, number>();
 
   /** @param before true when `a` must come out before `b` */
   constructor(private readonly before: (a: T, b: T) => boolean) {}
@@ -21,10 +29,9 @@ export class IndexedHeap<T extends object> {
   }
 
   push(item: T): void {
-    if (this.place.has(item)) throw new RangeError('the item is already in the heap');
-    this.items.push(item);
-    this.place.set(item, this.items.length - 1);
-    this.rise(this.items.length - 1);
+    if (item.heapPlace >= 0) throw new RangeError('the item is already in a heap');
+    item.heapPlace = this.items.push(item) - 1;
+    this.rise(item.heapPlace);
   }
 
   pop(): T | undefined {
@@ -35,28 +42,27 @@ export class IndexedHeap<T extends object> {
 
   /** Takes `item` out; false when it is not in. */
   remove(item: T): boolean {
-    const at = this.place.get(item);
-    if (at === undefined) return false;
-    this.place.delete(item);
+    const at = item.heapPlace;
+    if (this.items[at] !== item) return false;
+    item.heapPlace = -1;
     const last = this.items.pop()!;
     if (last === item) return true;
     this.put(last, at);
     this.rise(at);
-    this.sink(this.place.get(last)!);
+    this.sink(last.heapPlace);
     return true;
   }
 
   /** Restores the order after `item`'s key changed. */
   update(item: T): void {
-    const at = this.place.get(item);
-    if (at === undefined) return;
-    this.rise(at);
-    this.sink(this.place.get(item)!);
+    if (this.items[item.heapPlace] !== item) return;
+    this.rise(item.heapPlace);
+    this.sink(item.heapPlace);
   }
 
   private put(item: T, at: number): void {
     this.items[at] = item;
-    this.place.set(item, at);
+    item.heapPlace = at;
   }
 
   private rise(from: number): void {

@@ -3,6 +3,7 @@ import tls from 'node:tls';
 
 import { readNow, unsentBytes, writeNow } from '../direct-write.js';
 import { isFree, outbox, type Sender } from '../outbox.js';
+import type { Enlisted } from '../roster.js';
 import { ResponseReader, type ReadState } from './response-reader.js';
 import { UpstreamError, type UpstreamErrorKind } from './upstream-error.js';
 import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream-sink.js';
@@ -40,7 +41,8 @@ const SINGLE_WRITE_MAX_BYTES = 64 * 1024;
 const BODY_SLICE_BYTES = 256 * 1024;
 
 /** One HTTP/1.1 connection to an engine: at most one request at a time, never pipelined. */
-export class UpstreamConnection implements Sender {
+export class UpstreamConnection implements Sender, Enlisted {
+  rosterPlace = -1;
   /** Monotonic time until which the pool may keep it idle; the pool's own bookkeeping. */
   idleUntilMs = 0;
 

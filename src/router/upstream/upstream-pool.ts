@@ -1,4 +1,5 @@
 import { systemClock, type Clock, type Timer } from '../../shared/clock.js';
+import { Roster } from '../roster.js';
 import { UpstreamConnection, type ConnectionOwner, type UpstreamTarget } from './upstream-connection.js';
 import type { UpstreamExchange, UpstreamRequest, UpstreamSink } from './upstream-sink.js';
 
@@ -37,7 +38,7 @@ export class UpstreamPool implements ConnectionOwner {
   readonly #idleMs: number;
   readonly #maxIdle: number;
   readonly #clock: Clock;
-  readonly #open = new Set<UpstreamConnection>();
+  readonly #open = new Roster<UpstreamConnection>();
   /** In the order of release: the most recently used, last, is taken first and least likely to be stale. */
   readonly #idle: UpstreamConnection[] = [];
   #evictTimer: Timer | undefined;
