@@ -327,7 +327,7 @@ describe('models', () => {
 
 describe('limits', () => {
   it('concurrent: exactly the fourth is refused, and a place is free however a request ends', async () => {
-    await start(true, { deadlines: { firstToken: 100, firstTokenPer1kTokens: 0 } });
+    await start(true, { deadlines: { firstToken: 500, firstTokenPer1kTokens: 0 } });
     const secret = gateway.key('key-a', { maxConcurrent: 3 });
     const engine = gateway.harness.engine();
     engine.onRequest(async (_request, wire) => {

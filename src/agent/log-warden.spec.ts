@@ -123,5 +123,5 @@ describe('engines without an agent', () => {
       what: 'a warden without work to end',
       deadlineMs: 30_000,
     });
-  });
+  }, 90_000);
 });

@@ -83,7 +83,7 @@ describe('a shard', () => {
     gateway.start(
       startCommand(await freePort(), {
         generation: 2,
-        profile: profile({ startTimeoutMs: 400, args: ['--listen-at', '60000', '--say', why] }),
+        profile: profile({ startTimeoutMs: 1_500, args: ['--listen-at', '60000', '--say', why] }),
       }),
     );
     const caused = await gateway.waitForShard(
@@ -102,7 +102,7 @@ describe('a shard', () => {
       `let n = 0; const t = setInterval(() => {
          process.stderr.write('\\rDownloading shards: ' + (n += 10) + '%');
          if (n === 100) { clearInterval(t); process.argv.splice(1, 0, 'x'); import(${JSON.stringify(program('fake-engine.mjs'))}); }
-       }, 120)`,
+       }, 450)`,
       '--',
       '--port',
       '{port}',
@@ -114,7 +114,7 @@ describe('a shard', () => {
       startCommand(await freePort(), {
         shardId: 'r2-0',
         replicaId: 'r2',
-        profile: profile({ startTimeoutMs: 400 }),
+        profile: profile({ startTimeoutMs: 1_500 }),
       }),
     );
     const downloading = await inPhase('downloading', 'r2-0');
@@ -333,21 +333,24 @@ describe('a shard', () => {
     hanging.binary = process.execPath;
     hanging.baseArgs = [
       '-e',
-      `const http = require('node:http'); let posts = 0;
+      `const http = require('node:http'); let hangs = false;
        http.createServer((req, res) => {
          if (req.url === '/metrics') return res.end('vllm:num_requests_running 0\\nvllm:generation_tokens_total 1\\n');
          if (req.url === '/v1/models') return res.end('{"data":[{"id":"m1"}]}');
-         if (req.method === 'POST' && ++posts > 1) return;
+         if (req.url === '/hang') hangs = true;
+         if (req.method === 'POST' && hangs) return;
          res.end('{"choices":[{}]}');
        }).listen(+process.argv[1], '127.0.0.1')`,
       '{port}',
     ];
     config.engines.command = hanging;
     await agent({ canaryIntervalMs: 100, tokenTimeoutMs: 150 });
-    gateway.start(startCommand(await freePort()));
+    const port = await freePort();
+    gateway.start(startCommand(port));
     const ready = await inPhase('ready');
     // While it drains it is asked for nothing, or the question would look like work that is left.
     expect(await gateway.result(gateway.drain('r1-0', 1))).toMatchObject({ outcome: 'accepted' });
+    await (await fetch(`http://127.0.0.1:${port}/hang`)).text();
     gateway.messages.length = 0;
     await waitFor(() => gateway.reports.length > 5, { what: 'heartbeats while it drains' });
     expect(phasesSeen()).toEqual(['ready']);

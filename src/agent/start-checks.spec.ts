@@ -63,7 +63,7 @@ describe('a start', () => {
     const fresh = (): Promise<GpuPicture> => Promise.resolve(picture(++looks < 4 ? 60 * GIB : 0));
     const answer = await gpusHaveRoom(
       spec,
-      deps({ gpus: { fresh } }),
+      deps({ gpus: { fresh }, timings: { ...deps().timings, gpuWaitMs: 10_000 } }),
       (_phase, what) => told.push(what),
       never,
     );
@@ -194,7 +194,8 @@ describe('an end', () => {
     let looks = 0;
     const told: string[] = [];
     const fresh = (): Promise<GpuPicture> => Promise.resolve(picture(++looks < 3 ? 60 * GIB : 0));
-    await gpusLetGo(spec, deps({ gpus: { fresh } }), (what) => told.push(what));
+    const patient = { ...deps().timings, gpuWaitMs: 10_000 };
+    await gpusLetGo(spec, deps({ gpus: { fresh }, timings: patient }), (what) => told.push(what));
     expect(looks).toBe(3);
     expect(told).toContain('gpu C still holds 61440 MiB');
     await gpusLetGo(spec, deps({ gpus: { fresh: () => Promise.resolve(picture(60 * GIB)) } }), () => {});

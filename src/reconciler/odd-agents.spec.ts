@@ -313,5 +313,5 @@ describe('two hundred agents at once', () => {
     expect(reconcilerOf(server).snapshot().nodes).toHaveLength(200);
     expect((reconcilerOf(server).lastPass()?.plan.number ?? 0) - passesBefore).toBeLessThan(100);
     expect(back.flatMap(({ received }) => received.filter(({ kind }) => kind === 'start'))).toEqual([]);
-  });
+  }, 60_000);
 });

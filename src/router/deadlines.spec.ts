@@ -159,7 +159,7 @@ describe('deadlines', () => {
 
   it('for the whole strikes in every phase', async () => {
     harness = await RouterHarness.start({
-      deadlines: { total: 150 },
+      deadlines: { total: 500 },
       endpoints: [{ maxConcurrency: 1 }],
       configure: (config) => {
         config.router.profiles['patient'] = new RoutingProfileConfig();

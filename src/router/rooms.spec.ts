@@ -38,7 +38,9 @@ describe('a place that nobody is told of', () => {
   // model ended, which may be minutes, while newcomers went past them to the free engine.
   it('is given to those who wait when the time out of an endpoint ends', async () => {
     const { open } = await start({ clock: fastClock(4) });
-    harness.engine(0).onNextRequest((_request, wire) => wire.respond(503, '{"error":{}}'));
+    harness
+      .engine(0)
+      .onNextRequest((_request, wire) => wire.respond(503, '{"error":{}}', { 'retry-after': '5' }));
     const held = await ask('h1');
     await harness.engine(1).request(0);
     const turnedAway = await ask('h2');

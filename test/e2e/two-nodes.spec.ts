@@ -152,7 +152,8 @@ describe('a server with two agents', () => {
           (replica) => replica.id === victim.id && replica.generation === victim.generation,
         ),
       {
-        deadlineMs: 2_000,
+        // By the word of its agent: looks at an engine, and a node's silence, take ten seconds and more to decide.
+        deadlineMs: 8_000,
         what: 'the killed replica to leave the router',
       },
     );

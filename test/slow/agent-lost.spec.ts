@@ -58,7 +58,7 @@ it('of a lost machine the old copy never serves again, ends what it has, and hol
   await waitFor(
     async () => {
       const published = (await fleet.replicas()).filter((one) => one.published);
-      await mustHold(() => expect(published.map(({ nodes }) => nodes.join())).toEqual(['n2']));
+      await mustHold(() => expect(published.flatMap(({ nodes }) => nodes)).not.toContain('n1'));
       const alive = engines('n1').length > 0;
       const { gpus } = await fleet.node('n1');
       // Looked at in this order: what is free now was so before the engine was seen alive only by mistake.

@@ -36,14 +36,14 @@ describe('a drain that finds nothing spare', () => {
     await fleet.addNode('n2', {});
     await stands('low', 'n2');
 
-    const traffic = new Traffic(fleet, 'high', { long: 8, longTokens: 200, perSecond: 5 });
-    const lent = streamed(fleet.urls.client, 'low', 60);
+    const traffic = new Traffic(fleet, 'high', { long: 8, longTokens: 260, perSecond: 5 });
+    const plan = await fleet.ctl('drain', 'n1', '--plan');
+    expect(plan.stdout).toMatch(/high +\d+ +n2 \(sim\).*none +profile sim on n2 when low-\w+ of low has yi/);
+    const lent = streamed(fleet.urls.client, 'low', 100);
     await waitFor(async () => (await fleet.replicas()).every(({ inflight }) => inflight > 0), {
       deadlineMs: 20_000,
       what: 'requests on both',
     });
-    const plan = await fleet.ctl('drain', 'n1', '--plan');
-    expect(plan.stdout).toMatch(/high +\d+ +n2 \(sim\).*none +profile sim on n2 when low-\w+ of low has yi/);
     const drained = await fleet.ctl('drain', 'n1', '--wait', '--yes');
     expect(drained.stderr).toMatch(/waits until low-\w+ of low made room|it waits for a place/);
     expect([drained.code, drained.stderr]).toEqual([0, expect.stringMatching(/n1: drained, waited/)]);

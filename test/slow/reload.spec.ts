@@ -65,9 +65,9 @@ describe('a configuration that changes while requests run', () => {
     const before = await fleet.identity('m1');
 
     // What editors do: empty, half, whole, by renaming.
+    writeFileSync(`${path}.new`, file({ name: 'm1' }, { name: 'm2' }));
     writeFileSync(path, '');
     writeFileSync(path, file({ name: 'm1' }, { name: 'm2' }).slice(0, 90));
-    writeFileSync(`${path}.new`, file({ name: 'm1' }, { name: 'm2' }));
     renameSync(`${path}.new`, path);
     await fleet.serves('m1', 'm2');
     expect(await fleet.events('ConfigReloaded')).toHaveLength(1);

@@ -8,7 +8,7 @@ export interface WaitOptions {
 }
 
 /** Generous on purpose: it only decides how long a failing test takes, never how long a passing one does. */
-const DEFAULT_DEADLINE_MS = 5_000;
+const DEFAULT_DEADLINE_MS = 10_000;
 
 /** How often the condition is looked at, milliseconds. */
 const POLL_MS = 2;

@@ -31,7 +31,7 @@ describe('the GPU monitor', () => {
       driver: { vendor: 'nvidia', probe },
       clock: systemClock,
       logger: createLogger({ level: 'error', format: 'json' }, () => {}),
-      timings: { gpuProbeIntervalMs: 10, gpuProbeTimeoutMs: 60, gpuStaleMs: 200 },
+      timings: { gpuProbeIntervalMs: 10, gpuProbeTimeoutMs: 60, gpuStaleMs: 1_000 },
       isOurs: (pid) => pid === 1001,
       remembered: [],
       bootId: () => 'boot-1',
