@@ -19,7 +19,7 @@ describe('TokenDecoder', () => {
         expect(given + decoder.flush()).toBe(text);
       }),
       // U+FFFD is a character like any other when the text itself has it.
-      { examples: [['\uFFFD '], ['a\uFFFD']] },
+      { examples: [['\uFFFD '], ['a\uFFFD'], ['\uFFFDé'], ['\uFFFD\uFFFD'], ['\uFFFD\u{1F600}\uFFFD']] },
     );
   });
 
@@ -27,6 +27,9 @@ describe('TokenDecoder', () => {
     const decoder = new TokenDecoder(bytesToText);
     const parts = [0xff, 0xff, 0xff, 0xff, 0x41].map((byte) => decoder.add(byte));
     expect(parts.join('').endsWith('A')).toBe(true);
+    const broken = new TokenDecoder(bytesToText);
+    const emoji = [...Buffer.from('\u{1F600}')];
+    expect([0xff, ...emoji].map((byte) => broken.add(byte))).toEqual(['', '', '', '\uFFFD', '\u{1F600}']);
     expect(new TokenDecoder(bytesToText).flush()).toBe('');
   });
 

@@ -21,9 +21,11 @@ export class TokenDecoder {
   add(token: number): string {
     this.pending.push(token);
     const text = this.detokenize(this.pending, this.before);
-    if (text.endsWith(REPLACEMENT) && this.pending.length < MAX_PENDING_TOKENS) return '';
-    this.settle();
-    return text;
+    if (!text.endsWith(REPLACEMENT)) {
+      this.settle();
+      return text;
+    }
+    return this.pending.length < MAX_PENDING_TOKENS ? '' : this.giveBeginning(text);
   }
 
   /** What is left at the end, broken or not. */
@@ -33,9 +35,24 @@ export class TokenDecoder {
     return text;
   }
 
-  private settle(): void {
-    this.before = [...this.before, ...this.pending].slice(-LOOK_BACK_TOKENS);
-    this.pending = [];
+  /** Too many for one character: those at the beginning are broken, or U+FFFD itself, and what follows may still become one. */
+  private giveBeginning(text: string): string {
+    for (let count = 1; count < this.pending.length; count++) {
+      const first = this.pending.slice(0, count);
+      const given = this.detokenize(first, this.before);
+      const rest = this.detokenize(this.pending.slice(count), [...this.before, ...first]);
+      if (given + rest !== text) continue;
+      this.settle(count);
+      return given;
+    }
+    this.settle();
+    return text;
+  }
+
+  /** The first `count` of what is pending has been given. */
+  private settle(count = this.pending.length): void {
+    this.before = [...this.before, ...this.pending.slice(0, count)].slice(-LOOK_BACK_TOKENS);
+    this.pending = this.pending.slice(count);
   }
 }
 
